@@ -1,0 +1,56 @@
+"""picaset: networks that take sets as input.
+
+Sets come as ``(elements, mask)``, with elements (B, N, D) and mask (B, N) True where one is
+present, or as a :class:`SetBatch`, which holds sets of any sizes packed end to end.
+"""
+
+from picaset.batching import SimilarSizeBatches, collate
+from picaset.models.deep_sets import DeepSets
+from picaset.models.picaso import Picaso
+from picaset.models.set_transformer import SetTransformer
+from picaset.operators.attention_pools import AttentionPool, FeaturewiseAttentionPool, GatedAttentionPool
+from picaset.operators.block import MultiheadAttentionBlock
+from picaset.operators.canonicalize import Canonicalize
+from picaset.operators.encoders import Elementwise, InducedSelfAttention, SelfAttention
+from picaset.operators.generalized_picaso import GeneralizedPicaso
+from picaset.operators.janossy_pool import JanossyPool
+from picaset.operators.mixture import Mixture, em_step, log_likelihood
+from picaset.operators.picaso import PicasoPool
+from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool
+from picaset.operators.slot_attention import SlotAttention
+from picaset.operators.soft_kmeans import SoftKMeans
+from picaset.operators.sort_pool import SortPool
+from picaset.operators.state import AttentionState
+from picaset.sets import SetBatch
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AttentionPool",
+    "AttentionState",
+    "Canonicalize",
+    "DeepSets",
+    "Elementwise",
+    "FeaturewiseAttentionPool",
+    "GatedAttentionPool",
+    "GeneralizedPicaso",
+    "InducedSelfAttention",
+    "JanossyPool",
+    "MaxPool",
+    "MeanPool",
+    "Mixture",
+    "MultiheadAttentionBlock",
+    "Picaso",
+    "PicasoPool",
+    "SelfAttention",
+    "SetBatch",
+    "SetTransformer",
+    "SimilarSizeBatches",
+    "SlotAttention",
+    "SoftKMeans",
+    "SortPool",
+    "SumPool",
+    "collate",
+    "em_step",
+    "log_likelihood",
+]

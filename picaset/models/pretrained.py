@@ -1,0 +1,121 @@
+"""Networks that can be written to a directory and read back, without pickle.
+
+    DIRECTORY/config.json          format, format version, class, arguments of its constructor
+    DIRECTORY/model.safetensors    the weights
+
+A directory from a stranger can be read without running their code.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar, cast
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
+from torch import Tensor, nn
+
+from picaset.files import replacing
+
+FORMAT = "picaset-network"
+FORMAT_VERSION = 1
+
+Network = TypeVar("Network", bound="PretrainedNetwork")
+
+
+class Description(TypedDict):
+    """What ``config.json`` holds."""
+
+    format: str
+    format_version: int
+    network: str
+    config: dict[str, Any]
+
+
+class PretrainedNetwork(nn.Module):
+    """A network that remembers how it was built.
+
+    Args:
+        config: The arguments its constructor was called with, all of them JSON values.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.config = config
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write the network to a directory; each file is replaced whole or left as it was."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        description = Description(
+            format=FORMAT, format_version=FORMAT_VERSION, network=type(self).__name__, config=self.config
+        )
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+        with replacing(directory / "config.json") as config, replacing(directory / "model.safetensors") as model:
+            config.write_text(json.dumps(description, indent=2) + "\n")
+            save_file(weights, model)
+
+    @classmethod
+    def from_pretrained(cls: type[Network], directory: str | os.PathLike[str]) -> Network:
+        """Read a network back, in ``eval`` mode; a directory of something else is refused."""
+        directory = Path(directory)
+        description = read_description(directory / "config.json")
+        name = description["network"]
+        if name != cls.__name__:
+            raise ValueError(
+                f"{cls.__name__}.from_pretrained: {directory} holds a {name}; read it with {name}.from_pretrained."
+            )
+        try:
+            network = cls(**description["config"])
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{cls.__name__}.from_pretrained: {directory / 'config.json'} does not fit the network: {error}"
+            ) from None
+        load_weights(network, read_weights(directory / "model.safetensors"), source=str(directory))
+        return network.eval()
+
+
+def read_description(path: Path) -> Description:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; a network is config.json and model.safetensors.")
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}); was it cut short?") from None
+    described = cast(dict[str, Any], found) if isinstance(found, dict) else {}
+    if described.get("format") != FORMAT:
+        raise ValueError(f'{path} is not the description of a picaset network: "format" must be "{FORMAT}".')
+    if described.get("format_version") != FORMAT_VERSION:
+        raise ValueError(
+            f"{path} has format version {described.get('format_version')}; this picaset reads version "
+            f"{FORMAT_VERSION}. Install the picaset that wrote it."
+        )
+    if not isinstance(described.get("network"), str) or not isinstance(described.get("config"), dict):
+        raise ValueError(f'{path} must name its "network" and give its "config".')
+    return cast(Description, described)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; a network is config.json and model.safetensors.")
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file ({error}); was it cut short?") from None
+
+
+def load_weights(network: nn.Module, weights: dict[str, Tensor], *, source: str) -> None:
+    """Give a network weights that are exactly its own, by name and by shape."""
+    expected = network.state_dict()
+    for name in sorted(expected.keys() | weights.keys()):
+        ours, theirs = expected.get(name), weights.get(name)
+        if ours is None or theirs is None or ours.shape != theirs.shape:
+            raise ValueError(
+                f"{source} holds the weights of another network: {name} must {shape_in_words(ours)}; "
+                f"there it would {shape_in_words(theirs)}."
+            )
+    network.load_state_dict(weights)
+
+
+def shape_in_words(tensor: Tensor | None) -> str:
+    return "be absent" if tensor is None else f"have shape {tuple(tensor.shape)}"

@@ -1,0 +1,1 @@
+"""The mathematics: operators on sets. No files, no data sets, no training."""

@@ -1,0 +1,122 @@
+r"""Learned pools that ask the set once.
+
+    AttentionPool               K learned questions                           (PMA, Lee et al. 2019)
+    GatedAttentionPool          a small gated network scores each element     (Ilse et al. 2018)
+    FeaturewiseAttentionPool    every feature has weights of its own          (AttSets, Yang et al. 2020)
+
+Dimensions:  B sets   N elements (padded)   K templates   D features
+"""
+
+from typing import Unpack
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from picaset.checks import check_positive
+from picaset.operators.attention import Order, wide
+from picaset.operators.block import BlockOptions
+from picaset.operators.inputs import SetPool
+from picaset.operators.picaso import PicasoPool
+from picaset.operators.state import AttentionState
+
+
+class AttentionPool(PicasoPool):
+    r"""PMA: ask the set K learned questions, once; a cascade of one step (Lee et al. 2019).
+
+    .. math::  \mathrm{MAB}(T, X), \qquad T = \text{learned templates}
+
+    Args:
+        dim: Features of an element, in and out.
+        num_templates: Vectors returned per set.
+        num_heads: Attention heads; divides ``dim``.
+        order: How attention is evaluated; None takes the cheapest. The result does not depend on it.
+        options: The keywords of :class:`MultiheadAttentionBlock`.
+
+    Shapes:
+        elements  (B, N, D)    or a SetBatch
+        mask      (B, N)       True where an element is present; None means all are
+        returns   (B, K, D)
+
+    Example:
+        >>> AttentionPool(16, num_templates=4, num_heads=2)(torch.randn(8, 100, 16)).shape
+        torch.Size([8, 4, 16])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        num_templates: int,
+        num_heads: int,
+        order: Order | None = None,
+        **options: Unpack[BlockOptions],
+    ) -> None:
+        super().__init__(dim, num_templates=num_templates, num_heads=num_heads, num_steps=1, order=order, **options)
+
+
+class GatedAttentionPool(SetPool):
+    r"""Attention for multiple instances: a gated network weighs each element (Ilse et al. 2018, Eq. 9).
+
+    .. math::  z = \sum_n a_n x_n, \qquad a = \mathrm{softmax}_n\, w^\top (\tanh(V x_n) \odot \sigma(U x_n))
+
+    Args:
+        dim: Features of an element, in and out.
+        dim_hidden: Features of the network that weighs.
+        num_templates: Vectors returned per set, each with a ``w`` of its own; the paper has one.
+
+    Shapes:
+        elements  (B, N, D)    or a SetBatch
+        mask      (B, N)       True where an element is present; None means all are
+        returns   (B, K, D)
+
+    Example:
+        >>> GatedAttentionPool(16)(torch.randn(8, 100, 16)).shape
+        torch.Size([8, 1, 16])
+    """
+
+    def __init__(self, dim: int, *, dim_hidden: int = 128, num_templates: int = 1) -> None:
+        super().__init__()
+        check_positive(caller="GatedAttentionPool", dim=dim, dim_hidden=dim_hidden, num_templates=num_templates)
+        self.dim_in = dim
+        self.content = nn.Linear(dim, dim_hidden)
+        self.gate = nn.Linear(dim, dim_hidden)
+        self.weigh = nn.Linear(dim_hidden, num_templates)
+
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K D"]:
+        hidden = torch.tanh(self.content(elements)) * torch.sigmoid(self.gate(elements))
+        scores = wide(self.weigh(hidden)).transpose(1, 2)  # (B, K, N)
+        state = AttentionState.of(scores[:, None], wide(elements)[:, None], mask)
+        return state.mean().squeeze(1).to(elements.dtype)
+
+
+class FeaturewiseAttentionPool(SetPool):
+    r"""AttSets: every feature is a weighted mean with weights of its own (Yang et al. 2020).
+
+    .. math::  z = \sum_n a_n \odot x_n, \qquad a = \mathrm{softmax}_n\, (W x_n + b) \text{, feature by feature}
+
+    Args:
+        dim: Features of an element, in and out.
+
+    Shapes:
+        elements  (B, N, D)    or a SetBatch
+        mask      (B, N)       True where an element is present; None means all are
+        returns   (B, 1, D)
+
+    Example:
+        >>> FeaturewiseAttentionPool(16)(torch.randn(8, 100, 16)).shape
+        torch.Size([8, 1, 16])
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        check_positive(caller="FeaturewiseAttentionPool", dim=dim)
+        self.dim_in = dim
+        self.weigh = nn.Linear(dim, dim)
+
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 D"]:
+        # Each feature is a head of width one.
+        scores = wide(self.weigh(elements)).transpose(1, 2)[:, :, None]  # (B, D, 1, N)
+        values = wide(elements).transpose(1, 2)[..., None]  # (B, D, N, 1)
+        state = AttentionState.of(scores, values, mask)
+        return state.mean().flatten(1)[:, None].to(elements.dtype)

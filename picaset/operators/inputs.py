@@ -1,0 +1,129 @@
+"""What an operator is given: read once, checked once, padding silenced.
+
+Two base classes carry the calling convention of the whole library, so that an operator's own
+file holds its mathematics alone:
+
+    SetPool      set -> K vectors            subclasses write ``pool(elements, mask)``
+    SetEncoder   set -> set                  subclasses write ``encode(elements, mask)``
+
+Both are called with ``(elements, mask)`` or with a ``SetBatch``. What reaches a subclass is
+padded, has at least one slot per set, and holds exact zeros where an element is absent;
+``mask`` is None when every element is present.
+
+Dimensions:  B sets   N elements (padded)   K vectors   D features in   E features out
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from picaset.checks import check_floating, check_mask
+from picaset.sets import SetBatch
+
+
+class SetPool(nn.Module):
+    """A map from a set of any size to K vectors that ignores the order of the elements."""
+
+    dim_in: int | None = None
+    """Features expected of an element; None takes any."""
+
+    def forward(
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+    ) -> Float[Tensor, "B K E"]:
+        return self.pool(*read_set(self, elements, mask))
+
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K E"]:
+        raise NotImplementedError
+
+
+class SetEncoder(nn.Module):
+    """A map from a set to a set of the same size that follows the order of the elements.
+
+    Padded sets come back padded, with zeros where an element is absent; a SetBatch comes back as one.
+    """
+
+    dim_in: int | None = None
+    """Features expected of an element; None takes any."""
+
+    def forward(
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+    ) -> Float[Tensor, "B N E"] | SetBatch:
+        padded, present = read_set(self, elements, mask)
+        return write_set(self.encode(padded, present), present, like=elements)
+
+    def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
+        raise NotImplementedError
+
+
+def read_set(
+    module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | None
+) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
+    """Check what a module was called with and pad it; absent elements become exact zeros."""
+    padded, present = read_elements(elements, mask, caller=type(module).__name__)
+    check_fits(module, padded)
+    return padded, present
+
+
+def read_elements(
+    elements: Tensor | SetBatch, mask: Tensor | None, *, caller: str
+) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
+    """The same where there is no module whose weights the elements have to fit."""
+    if isinstance(elements, SetBatch):
+        if mask is not None:
+            raise TypeError(f"{caller}: a SetBatch knows which elements are present; call without a mask.")
+        same_size = elements.same_size
+        elements, mask = elements.to_padded()
+        mask = None if same_size else mask
+    check_floating(elements, caller=caller)
+    if elements.dim() != 3:
+        raise ValueError(
+            f"{caller}: elements must have shape (B, N, D); got {tuple(elements.shape)}. "
+            "One set is a batch of one: pass elements[None]."
+        )
+    if mask is not None:
+        check_mask(mask, elements, caller=caller)
+    if elements.shape[1] == 0:  # a maximum needs something to be taken over: one absent element
+        elements = nn.functional.pad(elements, (0, 0, 0, 1))
+        mask = torch.zeros_like(elements[..., 0], dtype=torch.bool)
+    return (elements if mask is None else silence(elements, mask)), mask
+
+
+def write_set(
+    encoded: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None, *, like: Tensor | SetBatch
+) -> Float[Tensor, "B M E"] | SetBatch:
+    """Give an encoder's result the form of what it was called with."""
+    if isinstance(like, SetBatch):
+        return like.with_elements(encoded.flatten(0, 1) if mask is None else encoded[mask])
+    encoded = encoded[:, : like.shape[1]]
+    return encoded if mask is None else silence(encoded, mask[:, : like.shape[1]])
+
+
+def silence(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B N D"]:
+    """Exact zeros, and zero gradient, where an element is absent, whatever it held."""
+    return elements.masked_fill(~mask[..., None], 0.0)
+
+
+def check_fits(module: nn.Module, elements: Float[Tensor, "B N D"]) -> None:
+    """Whether a module's weights can be applied to the elements."""
+    caller = type(module).__name__
+    width = getattr(module, "dim_in", None)
+    if width is not None and elements.shape[2] != width:
+        raise ValueError(
+            f"{caller}: elements must have {width} features; got {elements.shape[2]}, in {tuple(elements.shape)}."
+        )
+    weight = next(module.parameters(), None)
+    if weight is None:
+        return
+    if weight.device != elements.device:
+        raise ValueError(
+            f"{caller}: elements are on {elements.device} and the weights on {weight.device}; move one to the other."
+        )
+    if weight.dtype != elements.dtype and not torch.is_autocast_enabled(elements.device.type):
+        raise TypeError(
+            f"{caller}: elements are {elements.dtype} and the weights {weight.dtype}; "
+            f"pass elements.to({weight.dtype}) or convert the module."
+        )

@@ -1,0 +1,81 @@
+"""Janossy pooling: the average of an order-sensitive function over all short orderings (Murphy et al. 2018).
+
+Dimensions:  B sets   N elements (padded)   k order   D features   E features out
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from picaset.checks import check_positive
+from picaset.operators.attention import wide
+from picaset.operators.inputs import SetPool
+
+
+class JanossyPool(SetPool):
+    r"""k-ary Janossy pooling: average a network over all ordered k-tuples of elements (Murphy et al. 2018, Eq. 3).
+
+    .. math::  z = \frac{(n - k)!}{n!} \sum_{(i_1, \dots, i_k) \text{ distinct}} f(x_{i_1}, \dots, x_{i_k})
+
+    ``f`` is a network of one hidden layer over the tuple. Order 1 is DeepSets with a mean; the cost grows with
+    :math:`n^k`. A set of fewer than k elements is read in every order and then filled up with zero elements.
+
+    Args:
+        dim: Features of an element.
+        order: Elements that meet in a tuple, k.
+        dim_hidden: Features of the hidden layer.
+        dim_out: Features returned; as many as an element has, unless said otherwise.
+
+    Shapes:
+        elements  (B, N, D)    or a SetBatch
+        mask      (B, N)       True where an element is present; None means all are
+        returns   (B, 1, E)
+
+    Example:
+        >>> JanossyPool(16, order=2)(torch.randn(8, 10, 16)).shape
+        torch.Size([8, 1, 16])
+    """
+
+    def __init__(self, dim: int, *, order: int = 2, dim_hidden: int = 64, dim_out: int | None = None) -> None:
+        super().__init__()
+        check_positive(caller="JanossyPool", dim=dim, order=order, dim_hidden=dim_hidden)
+        self.dim_in = dim
+        self.order = order
+        # The first layer over a tuple is a sum of one map per position, so the tuple is never written out.
+        self.places = nn.ModuleList(nn.Linear(dim, dim_hidden, bias=place == 0) for place in range(order))
+        self.last = nn.Linear(dim_hidden, dim if dim_out is None else dim_out)
+
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 E"]:
+        present = torch.ones_like(elements[..., 0], dtype=torch.bool) if mask is None else mask
+        filled = nn.functional.pad(elements, (0, 0, 0, 1))  # the zero element that fills small sets up
+        hidden = torch.zeros((), dtype=elements.dtype, device=elements.device)
+        for place, layer in enumerate(self.places):
+            hidden = hidden + along(place, self.order, layer(filled))  # (B, N+1, ..., N+1, hidden)
+        outputs = wide(self.last(torch.relu(hidden)))
+        tuples = valid_tuples(present, self.order)[..., None]  # (B, N+1, ..., N+1, 1)
+        every = tuple(range(1, self.order + 1))
+        mean = outputs.masked_fill(~tuples, 0.0).sum(dim=every) / tuples.sum(dim=every)
+        return mean[:, None].to(elements.dtype)
+
+
+def along(place: int, order: int, values: Tensor) -> Tensor:
+    """Values of (B, M, ...) placed on axis ``place`` of a (B, M, ..., M, ...) tensor of ``order`` axes."""
+    for axis in range(order):
+        if axis != place:
+            values = values.unsqueeze(axis + 1)
+    return values
+
+
+def valid_tuples(present: Bool[Tensor, "B N"], order: int) -> Tensor:
+    """Which tuples are averaged: (B, N+1, ..., N+1), index N standing for the zero element."""
+    sizes = present.sum(dim=1, keepdim=True)  # (B, 1)
+    element = nn.functional.pad(present, (0, 1))  # (B, N+1)
+    index = torch.arange(element.shape[1], device=element.device)[None]  # (1, N+1)
+    filler = index == present.shape[1]
+    valid = torch.ones((), dtype=torch.bool, device=present.device)
+    for place in range(order):
+        valid = valid & along(place, order, torch.where(sizes > place, element, filler))
+        for other in range(place):
+            differ = along(place, order, index) != along(other, order, index)
+            valid = valid & (differ | along(place, order, filler))
+    return valid

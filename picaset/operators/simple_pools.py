@@ -1,0 +1,64 @@
+"""Pools that ask nothing: DeepSets' mean, sum and maximum (Zaheer et al. 2017).
+
+Each returns one vector per set, (B, 1, D). The mean, the sum and the maximum of nothing are zero.
+
+Dimensions:  B sets   N elements (padded)   D features
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from picaset.operators.inputs import SetPool
+
+
+class MeanPool(SetPool):
+    r"""The average element, :math:`\frac{1}{n} \sum_n x_n`; zero for an empty set.
+
+    Example:
+        >>> MeanPool()(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]))
+        tensor([[[2.]]])
+    """
+
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 D"]:
+        return (accumulate(elements) / count(elements, mask).clamp(min=1)).to(elements.dtype)
+
+
+class SumPool(SetPool):
+    r"""The sum of the elements, :math:`\sum_n x_n`; zero for an empty set.
+
+    Example:
+        >>> SumPool()(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]))
+        tensor([[[4.]]])
+    """
+
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 D"]:
+        return accumulate(elements).to(elements.dtype)
+
+
+class MaxPool(SetPool):
+    r"""The largest value of each feature, :math:`\max_n x_n`; zero for an empty set.
+
+    Example:
+        >>> MaxPool()(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]))
+        tensor([[[3.]]])
+    """
+
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 D"]:
+        if mask is None:
+            return elements.amax(dim=1, keepdim=True)
+        largest = elements.masked_fill(~mask[..., None], -torch.inf).amax(dim=1, keepdim=True)
+        return largest.masked_fill(~mask.any(dim=1)[:, None, None], 0.0)
+
+
+def accumulate(elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B 1 D"]:
+    """Sum over the set, half precision in float32; absent elements are zero already."""
+    dtype = torch.float32 if elements.dtype in (torch.float16, torch.bfloat16) else elements.dtype
+    return elements.sum(dim=1, keepdim=True, dtype=dtype)
+
+
+def count(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Tensor:
+    """The number of present elements of each set, in a shape that divides (B, 1, D)."""
+    if mask is None:
+        return torch.full((1, 1, 1), elements.shape[1], device=elements.device)
+    return mask.sum(dim=1)[:, None, None]

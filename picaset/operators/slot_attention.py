@@ -1,0 +1,143 @@
+r"""Slot Attention: slots compete for the elements of a set (Locatello et al. 2020).
+
+Dimensions:  B sets   N elements (padded)   K slots   D features   L steps
+"""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from picaset.checks import check_choice, check_positive
+from picaset.operators.attention import wide
+from picaset.operators.encoders import learned_templates
+from picaset.operators.inputs import SetPool, read_set
+from picaset.operators.trace import Trace, write_attention
+from picaset.sets import SetBatch
+
+Initial = Literal["learned", "sampled"]
+
+
+class SlotAttention(SetPool):
+    r"""Slots share the elements out among themselves and are updated by a GRU (Locatello 2020, Algorithm 1).
+
+    .. math::
+
+        A = \mathrm{softmax}_k\, \frac{q(\mathrm{LN}(S)) \cdot k(\mathrm{LN}(X))}{\sqrt{D}}, \qquad
+        U_k = \frac{\sum_n (A_{kn} + \epsilon)\, v(\mathrm{LN}(x_n))}{\sum_n (A_{kn} + \epsilon)}, \qquad
+        S \leftarrow \mathrm{GRU}(S, U) + \mathrm{MLP}(\mathrm{LN}(\cdot))
+
+    Args:
+        dim: Features of an element.
+        num_slots: Vectors returned per set.
+        num_steps: Times the slots compete.
+        dim_slots: Features of a slot; as many as an element has, unless said otherwise.
+        dim_hidden: Features of the hidden layer; twice a slot's, unless said otherwise.
+        initial: ``"learned"`` slots, or slots ``"sampled"`` from one learned Gaussian. Sampling is fresh in
+            training; in ``eval`` the same draws, kept with the weights, are used every time.
+        epsilon: Weight that every slot has in every element.
+
+    Shapes:
+        elements  (B, N, D)            or a SetBatch
+        mask      (B, N)               True where an element is present; None means all are
+        returns   (B, K, dim_slots)
+
+    Example:
+        >>> SlotAttention(16, num_slots=4)(torch.randn(8, 100, 16)).shape
+        torch.Size([8, 4, 16])
+    """
+
+    draws: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        num_slots: int,
+        num_steps: int = 3,
+        dim_slots: int | None = None,
+        dim_hidden: int | None = None,
+        initial: Initial = "learned",
+        epsilon: float = 1e-8,
+    ) -> None:
+        super().__init__()
+        caller = type(self).__name__
+        check_positive(caller=caller, dim=dim, num_slots=num_slots, num_steps=num_steps)
+        check_choice(initial, ("learned", "sampled"), caller=caller, name="initial")
+        width = dim if dim_slots is None else dim_slots
+        hidden = 2 * width if dim_hidden is None else dim_hidden
+        check_positive(caller=caller, dim_slots=width, dim_hidden=hidden)
+        self.dim_in = dim
+        self.num_steps = num_steps
+        self.initial = initial
+        self.epsilon = epsilon
+        if initial == "learned":
+            self.slots = learned_templates(num_slots, width)
+        else:
+            self.slots_mean = learned_templates(1, width)
+            self.slots_log_deviation = learned_templates(1, width)
+            self.register_buffer("draws", torch.randn(num_slots, width))
+        self.num_slots = num_slots
+        self.element_norm = nn.LayerNorm(dim)
+        self.slot_norm = nn.LayerNorm(width)
+        self.update_norm = nn.LayerNorm(width)
+        self.query_map = nn.Linear(width, width, bias=False)
+        self.key_map = nn.Linear(dim, width, bias=False)
+        self.value_map = nn.Linear(dim, width, bias=False)
+        self.recurrence = nn.GRUCell(width, width)
+        self.feed_forward = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
+
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K E"]:
+        keys, values = self.project(elements)
+        slots = self.initial_slots(elements)
+        for _ in range(self.num_steps):
+            slots = self.step(slots, self.compete(slots, keys, mask), values)
+        return slots
+
+    def trace(
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+    ) -> Trace:
+        """The slots of every step, and the share of each element that each slot held: (L, B, 1, K, N)."""
+        padded, present = read_set(self, elements, mask)
+        keys, values = self.project(padded)
+        slots, attention = [self.initial_slots(padded)], list[Tensor]()
+        for _ in range(self.num_steps):
+            attention.append(self.compete(slots[-1], keys, present))
+            slots.append(self.step(slots[-1], attention[-1], values))
+        shares = torch.stack(attention)[:, :, None]
+        return Trace(torch.stack(slots), write_attention(shares, present, like=elements))
+
+    def initial_slots(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B K E"]:
+        """The slots before the first step."""
+        if self.initial == "learned":
+            return self.slots.expand(elements.shape[0], -1, -1)
+        draws = self.draws.expand(elements.shape[0], -1, -1)
+        if self.training:
+            draws = torch.randn_like(draws)
+        return self.slots_mean + self.slots_log_deviation.exp() * draws
+
+    def project(self, elements: Float[Tensor, "B N D"]) -> tuple[Float[Tensor, "B N E"], Float[Tensor, "B N E"]]:
+        """Keys and values of the elements, which every step uses."""
+        elements = self.element_norm(elements)
+        return wide(self.key_map(elements)), wide(self.value_map(elements))
+
+    def compete(
+        self, slots: Float[Tensor, "B K E"], keys: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
+    ) -> Float[Tensor, "B K N"]:
+        """The share of each element that each slot holds; an element's shares add up to one."""
+        queries = wide(self.query_map(self.slot_norm(slots))) / math.sqrt(keys.shape[-1])
+        shares = (queries @ keys.transpose(1, 2)).softmax(dim=1) + self.epsilon  # (B, K, N)
+        return shares if mask is None else shares.masked_fill(~mask[:, None, :], 0.0)
+
+    def step(
+        self, slots: Float[Tensor, "B K E"], shares: Float[Tensor, "B K N"], values: Float[Tensor, "B N E"]
+    ) -> Float[Tensor, "B K E"]:
+        """The slots after taking in their shares."""
+        total = shares.sum(dim=-1, keepdim=True)
+        updates = (shares @ values / torch.where(total == 0, 1.0, total)).to(slots.dtype)
+        slots = self.recurrence(updates.flatten(0, 1), slots.flatten(0, 1)).unflatten(0, slots.shape[:2])
+        return slots + self.feed_forward(self.update_norm(slots))

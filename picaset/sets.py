@@ -1,0 +1,190 @@
+"""Many sets of different sizes as one value.
+
+Sets are held packed, end to end, so that a batch costs what its elements cost:
+
+    elements   x x x x x x x | y | z z z z z        (total, D)
+    offsets    0               7   8           13   (B + 1)
+
+Every operator takes a ``SetBatch`` or the padded pair ``(elements, mask)``.
+
+Dimensions:  B sets   N elements of the largest set   D features   total elements of all sets
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from picaset.checks import check_finite, check_floating, check_mask
+
+
+@dataclass(frozen=True, eq=False)
+class SetBatch:
+    """Sets packed end to end: set ``i`` is ``elements[offsets[i]:offsets[i + 1]]``.
+
+    Shapes:
+        elements  (total, D)
+        offsets   (B + 1,)     int64, from 0 to total, never falling
+
+    Example:
+        >>> batch = SetBatch.from_list([torch.zeros(7, 2), torch.ones(1, 2), torch.zeros(0, 2)])
+        >>> batch
+        SetBatch(3 sets of 0 to 7 elements, 2 features, float32, cpu)
+        >>> batch.sizes
+        tensor([7, 1, 0])
+        >>> batch[1]
+        tensor([[1., 1.]])
+        >>> elements, mask = batch.to_padded()
+        >>> elements.shape, mask.sum(dim=1)
+        (torch.Size([3, 7, 2]), tensor([7, 1, 0]))
+    """
+
+    elements: Float[Tensor, "total D"]
+    offsets: Int[Tensor, " B_plus_1"]
+
+    def __post_init__(self) -> None:
+        check_packed(self.elements, self.offsets)
+
+    @classmethod
+    def from_list(cls, sets: Sequence[Tensor | NDArray[np.floating]]) -> "SetBatch":
+        """Pack a list of sets, each (n, D); refuses NaN and infinity, naming the set that has them."""
+        if len(sets) == 0:
+            raise ValueError("SetBatch.from_list: expected at least one set; got an empty list.")
+        tensors = [as_set(one, index) for index, one in enumerate(sets)]
+        for index, one in enumerate(tensors):
+            if one.shape[1] != tensors[0].shape[1]:
+                raise ValueError(
+                    f"SetBatch.from_list: all sets must have the same number of features; "
+                    f"set 0 has {tensors[0].shape[1]}, set {index} has {one.shape[1]}."
+                )
+            if (one.dtype, one.device) != (tensors[0].dtype, tensors[0].device):
+                raise TypeError(
+                    f"SetBatch.from_list: all sets must have one dtype and device; set 0 is {tensors[0].dtype} "
+                    f"on {tensors[0].device}, set {index} is {one.dtype} on {one.device}."
+                )
+        sizes = torch.tensor([len(one) for one in tensors], device=tensors[0].device)
+        return cls(torch.cat(tensors), offsets_of(sizes))
+
+    @classmethod
+    def from_padded(cls, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None) -> "SetBatch":
+        """Pack padded sets; ``mask`` is True where an element is present, None means all are."""
+        if elements.dim() != 3:
+            raise ValueError(f"SetBatch.from_padded: elements must have shape (B, N, D); got {tuple(elements.shape)}.")
+        if mask is None:
+            sizes = torch.full((elements.shape[0],), elements.shape[1], device=elements.device)
+            return cls(elements.flatten(0, 1), offsets_of(sizes))
+        check_mask(mask, elements, caller="SetBatch.from_padded")
+        return cls(elements[mask], offsets_of(mask.sum(dim=1)))
+
+    @property
+    def sizes(self) -> Int[Tensor, " B"]:
+        """The number of elements of each set."""
+        return self.offsets.diff()
+
+    @cached_property
+    def largest(self) -> int:
+        """The number of elements of the largest set."""
+        return int(self.sizes.max()) if len(self) else 0
+
+    @property
+    def same_size(self) -> bool:
+        """Whether all sets have the same number of elements, so that padding adds none."""
+        return len(self) * self.largest == len(self.elements)
+
+    @property
+    def owners(self) -> Int[Tensor, " total"]:
+        """For each element, the index of its set."""
+        index = torch.arange(len(self), device=self.offsets.device)
+        return index.repeat_interleave(self.sizes, output_size=len(self.elements))
+
+    def to_padded(self) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"]]:
+        """The padded pair ``(elements, mask)``; absent elements are zero."""
+        mask = torch.arange(self.largest, device=self.offsets.device) < self.sizes[:, None]
+        if self.same_size:  # nothing to copy
+            return self.elements.reshape(len(self), self.largest, self.elements.shape[1]), mask
+        padded = self.elements.new_zeros(len(self), self.largest, self.elements.shape[1])
+        padded[mask] = self.elements
+        return padded, mask
+
+    def with_elements(self, elements: Float[Tensor, "total E"]) -> "SetBatch":
+        """The same sets with other features, one row for each element."""
+        return SetBatch(elements, self.offsets)
+
+    def to(self, *args: Any, **kwargs: Any) -> "SetBatch":
+        """Like ``Tensor.to``: another device, another floating dtype, or both."""
+        elements = self.elements.to(*args, **kwargs)
+        return SetBatch(elements, self.offsets.to(elements.device))
+
+    def pin_memory(self) -> "SetBatch":
+        """In page-locked memory, for a fast copy to a GPU; ``DataLoader(pin_memory=True)`` calls it."""
+        return SetBatch(self.elements.pin_memory(), self.offsets.pin_memory())
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> Float[Tensor, "n D"]:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"SetBatch: no set {index} in a batch of {len(self)}.")
+        index %= len(self)
+        return self.elements[int(self.offsets[index]) : int(self.offsets[index + 1])]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[index] for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        sizes = self.sizes
+        span = f" of {int(sizes.min())} to {int(sizes.max())} elements" if len(self) else ""
+        return (
+            f"SetBatch({len(self)} sets{span}, {self.elements.shape[1]} features, "
+            f"{str(self.elements.dtype).removeprefix('torch.')}, {self.elements.device})"
+        )
+
+
+def offsets_of(sizes: Int[Tensor, " B"]) -> Int[Tensor, " B_plus_1"]:
+    """Where each set begins, and where the last one ends."""
+    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+
+
+def as_set(one: Tensor | NDArray[np.floating], index: int) -> Float[Tensor, "n D"]:
+    elements = torch.as_tensor(one)
+    if elements.dim() != 2:
+        raise ValueError(
+            f"SetBatch.from_list: every set must have shape (n, D); set {index} has {tuple(elements.shape)}."
+        )
+    check_floating(elements, caller=f"SetBatch.from_list: set {index}")
+    check_finite(elements, caller=f"SetBatch.from_list: set {index}")
+    return elements
+
+
+def check_packed(elements: Tensor, offsets: Tensor) -> None:
+    if elements.dim() != 2:
+        raise ValueError(f"SetBatch: elements must have shape (total, D); got {tuple(elements.shape)}.")
+    check_floating(elements, caller="SetBatch")
+    if offsets.dim() != 1 or len(offsets) == 0:
+        raise ValueError(f"SetBatch: offsets must have shape (B + 1,); got {tuple(offsets.shape)}.")
+    if offsets.dtype is not torch.int64:
+        raise TypeError(f"SetBatch: offsets must be int64; got {offsets.dtype}. Pass offsets.long().")
+    if offsets.device != elements.device:
+        raise ValueError(
+            f"SetBatch: elements are on {elements.device} and offsets on {offsets.device}; move one to the other."
+        )
+    if torch.compiler.is_compiling():
+        return  # what follows reads values, which a trace does not have
+    if int(offsets[0]) != 0 or int(offsets[-1]) != len(elements):
+        raise ValueError(
+            f"SetBatch: offsets must run from 0 to the number of elements, {len(elements)}; "
+            f"got {int(offsets[0])} to {int(offsets[-1])}."
+        )
+    falls = (offsets.diff() < 0).nonzero()
+    if len(falls):
+        index = int(falls[0])
+        raise ValueError(
+            f"SetBatch: offsets must not fall, or set {index} has a negative size; "
+            f"got {int(offsets[index])} then {int(offsets[index + 1])}."
+        )

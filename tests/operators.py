@@ -1,0 +1,365 @@
+"""One list of all operators; every law is tested on each of them.
+
+A case says how an operator is built, what its equation is, and which laws do not apply to it, with the reason.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from picaset import (
+    AttentionPool,
+    Canonicalize,
+    DeepSets,
+    Elementwise,
+    FeaturewiseAttentionPool,
+    GatedAttentionPool,
+    GeneralizedPicaso,
+    InducedSelfAttention,
+    JanossyPool,
+    MaxPool,
+    MeanPool,
+    Mixture,
+    MultiheadAttentionBlock,
+    Picaso,
+    PicasoPool,
+    SelfAttention,
+    SetBatch,
+    SetTransformer,
+    SlotAttention,
+    SoftKMeans,
+    SortPool,
+    SumPool,
+    em_step,
+)
+from tests import reference
+
+DIM, OUT, HEADS, TEMPLATES, INDUCING = 6, 10, 2, 3, 4
+"""Features in, features out, heads, templates, inducing points: small and distinct."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    name: str
+    build: Callable[[], nn.Module]
+    equation: Callable[[nn.Module, np.ndarray], np.ndarray]
+    """The operator of one set (n, DIM), in float64 NumPy."""
+    kind: Literal["pool", "encoder"] = "pool"
+    exempt: dict[str, str] = field(default_factory=dict)
+    """Laws that do not apply, and why."""
+
+    @cache  # noqa: B019 - cases live as long as the tests
+    def operator(self, dtype: torch.dtype = torch.float64) -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return self.build().to(dtype).eval()
+
+    def expected(self, one_set: Tensor) -> Tensor:
+        return torch.from_numpy(np.asarray(self.equation(self.operator(), one_set.double().numpy())))
+
+
+def weights_of(operator: nn.Module) -> dict[str, np.ndarray]:
+    return {name: tensor.double().numpy() for name, tensor in operator.state_dict().items()}
+
+
+class AskedBy(nn.Module):
+    """A block with fixed queries, as a pool."""
+
+    def __init__(self, block: MultiheadAttentionBlock, num_queries: int) -> None:
+        super().__init__()
+        self.block = block
+        self.queries = nn.Parameter(torch.randn(num_queries, block.dim_queries))
+
+    def forward(self, elements, mask=None):
+        num_sets = len(elements) if isinstance(elements, SetBatch) else elements.shape[0]
+        return self.block(self.queries.expand(num_sets, -1, -1), elements, mask)
+
+
+class AskingThemselves(nn.Module):
+    """A block whose queries are the elements, as an encoder."""
+
+    def __init__(self, block: MultiheadAttentionBlock) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, elements, mask=None):
+        if mask is None:
+            return self.block(elements, elements)
+        # The mask speaks of the elements; which queries count is the caller's business.
+        absent = ~mask[..., None]
+        return self.block(elements.masked_fill(absent, 0.0), elements, mask).masked_fill(absent, 0.0)
+
+
+class Half(nn.Module):
+    """One of the two results of an operator."""
+
+    def __init__(self, operator: nn.Module, index: int) -> None:
+        super().__init__()
+        self.operator = operator
+        self.index = index
+
+    def forward(self, elements, mask=None):
+        return self.operator(elements, mask)[self.index]
+
+
+class OneStepOfEM(nn.Module):
+    """An EM step from a fixed mixture; returns means, variances and log-weights side by side."""
+
+    def __init__(self, num_variances: int) -> None:
+        super().__init__()
+        self.means = nn.Parameter(torch.randn(TEMPLATES, DIM))
+        self.log_variances = nn.Parameter(torch.randn(TEMPLATES, num_variances))
+        self.scores = nn.Parameter(torch.randn(TEMPLATES))
+
+    def forward(self, elements, mask=None):
+        num_sets = len(elements) if isinstance(elements, SetBatch) else elements.shape[0]
+        parts = (self.means, self.log_variances.exp(), self.scores.log_softmax(0))
+        after = em_step(Mixture(*(part.expand(num_sets, *part.shape) for part in parts)), elements, mask)
+        return torch.cat([after.means, after.variances, after.log_weights[..., None]], dim=-1)
+
+
+def em_equation(operator, X):
+    parts = (operator.means, operator.log_variances.exp(), operator.scores.log_softmax(0))
+    means, variances, log_weights = reference.em_step(*(part.detach().numpy() for part in parts), X)
+    return np.concatenate([means, variances, log_weights[:, None]], axis=1)
+
+
+def block_case(name: str, *, num_queries: int = TEMPLATES, **options) -> Case:
+    return Case(
+        f"MultiheadAttentionBlock {name}",
+        lambda: AskedBy(MultiheadAttentionBlock(5, DIM, OUT, num_heads=HEADS, **options), num_queries),
+        lambda op, X: reference.mab(
+            reference.within(weights_of(op), "block"), weights_of(op)["queries"], X, num_heads=HEADS, **options
+        ),
+    )
+
+
+def plain(function: Callable[..., np.ndarray], **arguments):
+    """An equation of (weights, X)."""
+    return lambda op, X: function(weights_of(op), X, **arguments)
+
+
+def move_back(prediction: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    return prediction * scale + shift
+
+
+def canonicalized_equation(operator, X):
+    shift, scale, canonical = reference.canonical(X)
+    network = reference.within(weights_of(operator), "network")
+    return reference.picaso(network, canonical, num_steps=2, num_heads=HEADS) * scale + shift
+
+
+AUTHORS = {"form": "authors", "norm": True}
+MANY_TO_ONE = {"repetition": "the result depends on how many elements there are, not only on their distribution"}
+PICASO = {"num_templates": TEMPLATES, "num_heads": HEADS}
+
+OPERATORS = [
+    block_case("paper"),
+    block_case("authors", form="authors"),
+    block_case("authors with norm", **AUTHORS),
+    block_case("paper with norm", norm=True),
+    block_case("paper without residual", residual=False),
+    block_case("authors without residual", residual=False, form="authors"),
+    block_case("paper without feed-forward", feed_forward=False),
+    block_case("authors without feed-forward", feed_forward=False, form="authors"),
+    block_case("many queries", num_queries=31),
+    Case(
+        "MultiheadAttentionBlock of elements",
+        lambda: AskingThemselves(MultiheadAttentionBlock(DIM, DIM, OUT, num_heads=HEADS)),
+        lambda op, X: reference.mab(reference.within(weights_of(op), "block"), X, X, num_heads=HEADS),
+        kind="encoder",
+    ),
+    Case(
+        "Elementwise",
+        lambda: Elementwise(nn.Sequential(nn.Linear(DIM, OUT), nn.ReLU())),
+        lambda op, X: reference.relu(reference.linear(weights_of(op), "network.0", X)),
+        kind="encoder",
+    ),
+    Case(
+        "SelfAttention",
+        lambda: SelfAttention(DIM, OUT, num_heads=HEADS),
+        plain(reference.self_attention, num_heads=HEADS),
+        kind="encoder",
+    ),
+    Case(
+        "SelfAttention authors",
+        lambda: SelfAttention(DIM, OUT, num_heads=HEADS, **AUTHORS),
+        plain(reference.self_attention, num_heads=HEADS, **AUTHORS),
+        kind="encoder",
+    ),
+    Case(
+        "InducedSelfAttention",
+        lambda: InducedSelfAttention(DIM, OUT, num_heads=HEADS, num_inducing=INDUCING),
+        plain(reference.induced_self_attention, num_heads=HEADS),
+        kind="encoder",
+    ),
+    Case(
+        "InducedSelfAttention authors",
+        lambda: InducedSelfAttention(DIM, OUT, num_heads=HEADS, num_inducing=INDUCING, **AUTHORS),
+        plain(reference.induced_self_attention, num_heads=HEADS, **AUTHORS),
+        kind="encoder",
+    ),
+    Case("MeanPool", MeanPool, lambda op, X: reference.mean_pool(X)),
+    Case(
+        "SumPool",
+        SumPool,
+        lambda op, X: reference.sum_pool(X),
+        exempt={"repetition": "a sum grows with the copies; test_a_sum_counts_copies says how"},
+    ),
+    Case("MaxPool", MaxPool, lambda op, X: reference.max_pool(X)),
+    Case("GatedAttentionPool", lambda: GatedAttentionPool(DIM, dim_hidden=5), plain(reference.gated_attention)),
+    Case(
+        "GatedAttentionPool with several templates",
+        lambda: GatedAttentionPool(DIM, dim_hidden=5, num_templates=TEMPLATES),
+        plain(reference.gated_attention),
+    ),
+    Case("FeaturewiseAttentionPool", lambda: FeaturewiseAttentionPool(DIM), plain(reference.featurewise_attention)),
+    Case(
+        "JanossyPool order 1",
+        lambda: JanossyPool(DIM, order=1, dim_hidden=7, dim_out=OUT),
+        plain(reference.janossy, order=1),
+    ),
+    Case(
+        "JanossyPool order 2",
+        lambda: JanossyPool(DIM, order=2, dim_hidden=7),
+        plain(reference.janossy, order=2),
+        exempt=MANY_TO_ONE,
+    ),
+    Case(
+        "JanossyPool order 3",
+        lambda: JanossyPool(DIM, order=3, dim_hidden=5),
+        plain(reference.janossy, order=3),
+        exempt=MANY_TO_ONE,
+    ),
+    Case("SortPool", lambda: SortPool(DIM, num_pieces=5), plain(reference.sort_pool), exempt=MANY_TO_ONE),
+    Case(
+        "AttentionPool",
+        lambda: AttentionPool(DIM, **PICASO),
+        plain(reference.picaso, num_steps=1, num_heads=HEADS),
+    ),
+    Case("PicasoPool", lambda: PicasoPool(DIM, **PICASO), plain(reference.picaso, num_steps=3, num_heads=HEADS)),
+    Case(
+        "PicasoPool projecting",
+        lambda: PicasoPool(DIM, **PICASO, order="project"),
+        plain(reference.picaso, num_steps=3, num_heads=HEADS),
+    ),
+    Case(
+        "PicasoPool absorbing",
+        lambda: PicasoPool(DIM, **PICASO, order="absorb"),
+        plain(reference.picaso, num_steps=3, num_heads=HEADS),
+    ),
+    Case(
+        "PicasoPool authors",
+        lambda: PicasoPool(DIM, **PICASO, num_steps=2, **AUTHORS),
+        plain(reference.picaso, num_steps=2, num_heads=HEADS, **AUTHORS),
+    ),
+    Case(
+        "PicasoPool with separate steps",
+        lambda: PicasoPool(DIM, **PICASO, num_steps=2, share=False),
+        plain(reference.picaso, num_steps=2, num_heads=HEADS, share=False),
+    ),
+    Case(
+        "GeneralizedPicaso templates",
+        lambda: Half(GeneralizedPicaso(DIM, **PICASO), 0),
+        lambda op, X: reference.generalized_picaso(weights_of(op.operator), X, num_steps=3, num_heads=HEADS)[0],
+    ),
+    Case(
+        "GeneralizedPicaso elements",
+        lambda: Half(GeneralizedPicaso(DIM, **PICASO), 1),
+        lambda op, X: reference.generalized_picaso(weights_of(op.operator), X, num_steps=3, num_heads=HEADS)[1],
+        kind="encoder",
+    ),
+    Case(
+        "GeneralizedPicaso untied",
+        lambda: Half(GeneralizedPicaso(DIM, **PICASO, num_steps=2, tied=False, **AUTHORS), 0),
+        lambda op, X: reference.generalized_picaso(
+            weights_of(op.operator), X, num_steps=2, num_heads=HEADS, tied=False, **AUTHORS
+        )[0],
+    ),
+    Case(
+        "SoftKMeans of points competing",
+        lambda: SoftKMeans(DIM, num_templates=TEMPLATES, compete=False),
+        plain(reference.soft_kmeans, num_steps=3, compete=False, temperature=1.0),
+    ),
+    Case(
+        "SoftKMeans of clusters competing",
+        lambda: SoftKMeans(DIM, num_templates=TEMPLATES, temperature=2.0),
+        plain(reference.soft_kmeans, num_steps=3, compete=True, temperature=2.0),
+    ),
+    Case("em_step spherical", lambda: OneStepOfEM(1), em_equation),
+    Case("em_step diagonal", lambda: OneStepOfEM(DIM), em_equation),
+    Case(
+        "SlotAttention",
+        lambda: SlotAttention(DIM, num_slots=TEMPLATES),
+        lambda op, X: reference.slot_attention(weights_of(op), X, slots=weights_of(op)["slots"], num_steps=3),
+    ),
+    Case(
+        "SlotAttention sampled",
+        lambda: SlotAttention(DIM, num_slots=TEMPLATES, dim_slots=5, num_steps=2, initial="sampled"),
+        lambda op, X: reference.slot_attention(
+            weights_of(op), X, slots=op.initial_slots(torch.zeros(1, 1, DIM))[0].detach().numpy(), num_steps=2
+        ),
+    ),
+    Case(
+        "Canonicalize",
+        lambda: Canonicalize(PicasoPool(DIM, **PICASO, num_steps=2), move_back),
+        canonicalized_equation,
+    ),
+    Case(
+        "DeepSets",
+        lambda: DeepSets(DIM, OUT, dim=7, num_outputs=2),
+        plain(reference.deep_sets, pool=reference.mean_pool, num_outputs=2),
+    ),
+    Case(
+        "DeepSets with maximum",
+        lambda: DeepSets(DIM, OUT, dim=7, pool="max"),
+        plain(reference.deep_sets, pool=reference.max_pool, num_outputs=1),
+    ),
+    Case(
+        "SetTransformer",
+        lambda: SetTransformer(DIM, 5, dim=OUT, num_heads=HEADS, num_inducing=INDUCING, num_outputs=2),
+        plain(
+            reference.attention_network,
+            encode=reference.induced_self_attention,
+            num_encoders=2,
+            num_steps=1,
+            num_decoders=1,
+            num_heads=HEADS,
+        ),
+    ),
+    Case(
+        "Picaso",
+        lambda: Picaso(DIM, 5, dim=OUT, num_heads=HEADS, num_inducing=INDUCING, num_outputs=2, num_steps=2),
+        plain(
+            reference.attention_network,
+            encode=reference.induced_self_attention,
+            num_encoders=2,
+            num_steps=2,
+            num_decoders=1,
+            num_heads=HEADS,
+        ),
+    ),
+    Case(
+        "Picaso with self-attention",
+        lambda: Picaso(DIM, 5, dim=OUT, num_heads=HEADS, encoder="self", num_decoder_blocks=0, **AUTHORS),
+        plain(
+            reference.attention_network,
+            encode=reference.self_attention,
+            num_encoders=2,
+            num_steps=3,
+            num_decoders=0,
+            num_heads=HEADS,
+            **AUTHORS,
+        ),
+    ),
+]
+
+
+def obeying(law: str) -> list[Case]:
+    """The operators that a law applies to."""
+    return [case for case in OPERATORS if law not in case.exempt]

@@ -1,0 +1,48 @@
+"""Sets to test with: Hypothesis chooses how many, how large, and the seed of what they hold."""
+
+from dataclasses import dataclass
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from picaset import SetBatch
+from tests.operators import DIM
+
+
+@dataclass(frozen=True)
+class Sets:
+    """A few sets and a generator to draw more from."""
+
+    sets: list[Tensor]
+    generator: torch.Generator
+
+    @property
+    def packed(self) -> SetBatch:
+        return SetBatch.from_list(self.sets)
+
+    def padded(self) -> tuple[Tensor, Tensor]:
+        """Elements and mask, present elements scattered among absent ones."""
+        elements, mask = SetBatch.from_list(self.sets).to_padded()
+        elements = torch.cat([elements, elements.new_zeros(len(elements), 2, DIM)], dim=1)
+        mask = torch.cat([mask, torch.zeros(len(mask), elements.shape[1] - mask.shape[1], dtype=torch.bool)], dim=1)
+        order = torch.stack([torch.randperm(mask.shape[1], generator=self.generator) for _ in self.sets])
+        # Absent slots move among the present ones, whose order stays: packing must find the same sets.
+        scattered = mask.gather(1, order)
+        result = torch.zeros_like(elements)
+        result[scattered] = self.packed.elements
+        return result, scattered
+
+
+def draw_sets(sizes: list[int], seed: int, dtype: torch.dtype = torch.float64) -> Sets:
+    generator = torch.Generator().manual_seed(seed)
+    return Sets([torch.randn(size, DIM, generator=generator, dtype=dtype) for size in sizes], generator)
+
+
+def sets(min_size: int = 0, max_size: int = 6) -> st.SearchStrategy[Sets]:
+    """One to four sets of any sizes, empty ones among them."""
+    return st.builds(
+        draw_sets,
+        st.lists(st.integers(min_size, max_size), min_size=1, max_size=4),
+        st.integers(0, 2**31),
+    )

@@ -1,0 +1,249 @@
+"""The equations, literally: one set at a time, float64, NumPy, nothing clever.
+
+Every operator of the library is defined by its function here, and tested to equal it. A function takes the
+operator's weights under the names of its state dict, and one set ``X`` of shape (n, D).
+"""
+
+from itertools import permutations
+from math import log, pi, sqrt
+
+import numpy as np
+
+
+def softmax(scores, axis):
+    weights = np.exp(scores - scores.max(axis=axis, keepdims=True))
+    return weights / weights.sum(axis=axis, keepdims=True)
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def linear(weights, name, x):
+    return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0.0)
+
+
+def layer_norm(weights, name, x):
+    centred = x - x.mean(axis=-1, keepdims=True)
+    normed = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+    return normed * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+
+def within(weights, name):
+    """The weights of a part, under the part's own names."""
+    return {key.removeprefix(f"{name}."): value for key, value in weights.items() if key.startswith(f"{name}.")}
+
+
+def attention(Q, K, V, divisor):
+    """Eq. 1: softmax(Q K^T / sqrt(d_k)) V; nothing attended to is zero."""
+    if len(K) == 0:
+        return np.zeros((len(Q), V.shape[1]))
+    return softmax(Q @ K.T / divisor, axis=1) @ V
+
+
+def heads(weights, Y, X, num_heads, divisor):
+    """Eq. 2 before W^O: the concatenated heads."""
+    Q, K, V = linear(weights, "query_map", Y), linear(weights, "key_map", X), linear(weights, "value_map", X)
+    width = Q.shape[1] // num_heads
+    parts = [slice(h * width, (h + 1) * width) for h in range(num_heads)]
+    return np.concatenate([attention(Q[:, part], K[:, part], V[:, part], divisor) for part in parts], axis=1)
+
+
+def mab(weights, Y, X, *, num_heads, form="paper", norm=False, residual=True, feed_forward=True):
+    """Eq. 3, and what the authors' program computes instead."""
+    dim = weights["query_map.weight"].shape[0]
+    if form == "paper":
+        multihead = linear(weights, "output_map", heads(weights, Y, X, num_heads, sqrt(dim / num_heads)))
+        H = relu(linear(weights, "attended_layer", multihead)) if feed_forward else multihead
+        H = linear(weights, "residual_map", Y) + H if residual else H
+    else:
+        H = heads(weights, Y, X, num_heads, sqrt(dim))
+        H = linear(weights, "query_map", Y) + H if residual else H
+    H = layer_norm(weights, "attended_norm", H) if norm else H
+    if not feed_forward:
+        return H
+    rff = relu(linear(weights, "last_layer", H))
+    out = H + rff if residual else rff
+    return layer_norm(weights, "last_norm", out) if norm else out
+
+
+def self_attention(weights, X, **block):
+    return mab(within(weights, "block"), X, X, **block)
+
+
+def induced_self_attention(weights, X, **block):
+    """Eq. 4."""
+    Z = mab(within(weights, "gather"), weights["inducing"], X, **block)
+    return mab(within(weights, "spread"), X, Z, **block)
+
+
+def picaso(weights, X, *, num_steps, share=True, **block):
+    """Eq. 5."""
+    T = weights["templates"]
+    for step in range(num_steps):
+        T = mab(within(weights, f"blocks.{0 if share else step}"), T, X, **block)
+    return T
+
+
+def generalized_picaso(weights, X, *, num_steps, tied=True, **block):
+    """Eq. 6; returns T_L and X_L."""
+    reading = within(weights, "reading")
+    rewriting = reading if tied else within(weights, "rewriting")
+    T = weights["templates"]
+    for _ in range(num_steps):
+        T = mab(reading, T, X, **block)
+        X = mab(rewriting, X, T, **block)
+    return T, X
+
+
+def mean_pool(X):
+    return X.mean(axis=0, keepdims=True) if len(X) else np.zeros((1, X.shape[1]))
+
+
+def sum_pool(X):
+    return X.sum(axis=0, keepdims=True)
+
+
+def max_pool(X):
+    return X.max(axis=0, keepdims=True) if len(X) else np.zeros((1, X.shape[1]))
+
+
+def gated_attention(weights, X):
+    """Ilse et al. 2018, Eq. 9."""
+    if len(X) == 0:
+        return np.zeros((len(weights["weigh.bias"]), X.shape[1]))
+    hidden = np.tanh(linear(weights, "content", X)) * sigmoid(linear(weights, "gate", X))
+    return softmax(linear(weights, "weigh", hidden), axis=0).T @ X
+
+
+def featurewise_attention(weights, X):
+    """Yang et al. 2020, Eqs. 3 to 5."""
+    if len(X) == 0:
+        return np.zeros((1, X.shape[1]))
+    return (softmax(linear(weights, "weigh", X), axis=0) * X).sum(axis=0, keepdims=True)
+
+
+def janossy(weights, X, *, order):
+    """Murphy et al. 2018, Eq. 3: the mean of f over the first k elements of every ordering."""
+    k = min(order, len(X))
+    rows = []
+    for chosen in permutations(range(len(X)), k):
+        tuple_ = [X[i] for i in chosen] + [np.zeros(X.shape[1])] * (order - k)
+        hidden = sum(linear(weights, f"places.{place}", x) for place, x in enumerate(tuple_))
+        rows.append(linear(weights, "last", relu(hidden)))
+    return np.mean(rows, axis=0, keepdims=True)
+
+
+def sort_pool(weights, X):
+    """Zhang et al. 2020: each feature sorted, then weighed by a piecewise linear function of the rank."""
+    knots = weights["knots"]
+    at = np.linspace(0, 1, len(knots))
+    in_order = -np.sort(-X, axis=0)
+    result = np.zeros((1, X.shape[1]))
+    for i in range(len(X)):
+        rank = i / max(len(X) - 1, 1)
+        for d in range(X.shape[1]):
+            result[0, d] += np.interp(rank, at, knots[:, d]) * in_order[i, d]
+    return result
+
+
+def slot_attention(weights, X, *, slots, num_steps, epsilon=1e-8):
+    """Locatello et al. 2020, Algorithm 1."""
+    X = layer_norm(weights, "element_norm", X)
+    keys, values = linear(weights, "key_map", X), linear(weights, "value_map", X)
+    for _ in range(num_steps):
+        queries = linear(weights, "query_map", layer_norm(weights, "slot_norm", slots))
+        updates = np.zeros_like(slots)
+        if len(X):
+            shares = softmax(queries @ keys.T / sqrt(keys.shape[1]), axis=0) + epsilon
+            updates = (shares / shares.sum(axis=1, keepdims=True)) @ values
+        slots = gru(within(weights, "recurrence"), updates, slots)
+        hidden = relu(linear(weights, "feed_forward.0", layer_norm(weights, "update_norm", slots)))
+        slots = slots + linear(weights, "feed_forward.2", hidden)
+    return slots
+
+
+def gru(weights, x, h):
+    """Cho et al. 2014, with torch's order of the gates."""
+    inputs = x @ weights["weight_ih"].T + weights["bias_ih"]
+    hidden = h @ weights["weight_hh"].T + weights["bias_hh"]
+    reset_x, update_x, new_x = np.split(inputs, 3, axis=1)
+    reset_h, update_h, new_h = np.split(hidden, 3, axis=1)
+    update = sigmoid(update_x + update_h)
+    new = np.tanh(new_x + sigmoid(reset_x + reset_h) * new_h)
+    return (1 - update) * new + update * h
+
+
+def soft_kmeans(weights, X, *, num_steps, compete, temperature):
+    """Proposition 2: as the paper writes it (Eq. 10), and as K-means means it."""
+    T = weights["templates"]
+    for _ in range(num_steps):
+        if not compete:
+            T = attention(T, X, X, sqrt(X.shape[1]) * temperature)
+        elif len(X):
+            distances = ((X[:, None] - T[None]) ** 2).sum(axis=2)
+            shares = softmax(-distances / temperature, axis=1)
+            T = (shares.T @ X) / shares.sum(axis=0)[:, None]
+    return T
+
+
+def mixture_log_density(means, variances, log_weights, X):
+    variances = np.broadcast_to(variances, means.shape)
+    rows = [
+        log_weights[k]
+        - 0.5 * (((X - means[k]) ** 2) / variances[k]).sum(axis=1)
+        - 0.5 * np.log(variances[k]).sum()
+        - 0.5 * X.shape[1] * log(2 * pi)
+        for k in range(len(means))
+    ]
+    return np.stack(rows)
+
+
+def em_step(means, variances, log_weights, X, min_variance=1e-6):
+    """One step of EM for a Gaussian mixture; spherical if the variances have one column."""
+    if len(X) == 0:
+        return means, variances, log_weights
+    shares = softmax(mixture_log_density(means, variances, log_weights, X), axis=0)
+    held = shares.sum(axis=1)
+    new_means = (shares @ X) / held[:, None]
+    squares = np.stack([shares[k] @ (X - new_means[k]) ** 2 / held[k] for k in range(len(means))])
+    if variances.shape[1] == 1:
+        squares = squares.mean(axis=1, keepdims=True)
+    return new_means, np.maximum(squares, min_variance), np.log(held / len(X))
+
+
+def canonical(X):
+    """The mean, the root mean squared deviation, and the set in those units."""
+    if len(X) == 0:
+        return np.zeros(X.shape[1]), 1.0, X
+    shift = X.mean(axis=0)
+    scale = sqrt(((X - shift) ** 2).mean())
+    scale = scale if (X != X[0]).any() else 1.0
+    return shift, scale, (X - shift) / scale
+
+
+def layers(weights, count, X):
+    """``count`` linear layers with ReLU between them, numbered as in an nn.Sequential."""
+    for index in range(count):
+        X = linear(weights, f"{2 * index}", X)
+        X = relu(X) if index < count - 1 else X
+    return X
+
+
+def deep_sets(weights, X, *, pool, num_outputs):
+    encoded = layers(within(weights, "encoders.0.network"), 4, X)
+    return layers(within(weights, "decoder.1"), 4, pool(encoded)).reshape(num_outputs, -1)
+
+
+def attention_network(weights, X, *, encode, num_encoders, num_steps, num_decoders, **block):
+    """AE, AE, PB, SA, linear; with one step of the cascade, Set Transformer."""
+    for index in range(num_encoders):
+        X = encode(within(weights, f"encoders.{index}"), X, **block)
+    T = picaso(within(weights, "pool"), X, num_steps=num_steps, **block)
+    for index in range(num_decoders):
+        T = self_attention(within(weights, f"decoder.{index}"), T, **block)
+    return linear(weights, f"decoder.{num_decoders}", T)

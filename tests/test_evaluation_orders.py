@@ -1,0 +1,143 @@
+"""Every evaluation order, chunking, merge order and split gives the same answer and the same gradients."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from picaset import AttentionState, MultiheadAttentionBlock, PicasoPool
+from picaset.operators.attention import cheapest_order
+from tests.operators import DIM, HEADS, OUT, TEMPLATES
+from tests.random_sets import Sets, sets
+
+FORMS = [{"form": "paper"}, {"form": "authors"}, {"form": "authors", "norm": True}, {"residual": False}]
+every_form = pytest.mark.parametrize("options", FORMS, ids=str)
+
+
+def build_pool(**options) -> PicasoPool:
+    torch.manual_seed(0)
+    return PicasoPool(DIM, num_templates=TEMPLATES, num_heads=HEADS, **options).double()
+
+
+def pool_in_chunks(pool: PicasoPool, chunks: list, merge_order: list[int]) -> torch.Tensor:
+    """The cascade over a set that is only ever seen in parts, merged in the given order."""
+    templates = pool.initial(len(chunks[0][0]))
+    for step in range(pool.num_steps):
+        states = [pool.summarize(elements, templates, mask, step=step) for elements, mask in chunks]
+        merged = AttentionState.empty_like(states[0])
+        for index in merge_order:
+            merged = merged.merge(states[index])
+        templates = pool.finish(merged, templates, step=step)
+    return templates
+
+
+def gradients(output: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    return list(torch.autograd.grad((output * torch.linspace(-1, 2, output.numel()).reshape(output.shape)).sum(), inputs))
+
+
+@every_form
+@given(data=sets())
+def test_projecting_and_absorbing_agree(options: dict, data: Sets):
+    elements, mask = data.padded()
+    results = []
+    for order in ("project", "absorb"):
+        pool = build_pool(order=order, **options)
+        inputs = [elements.clone().requires_grad_(), *pool.parameters()]
+        output = pool(inputs[0], mask)
+        results.append((output, gradients(output, inputs)))
+    assert_close(results[0], results[1])
+
+
+@every_form
+@given(data=sets(), cuts=st.lists(st.integers(0, 8), max_size=4), seed=st.integers(0, 999))
+def test_chunks_of_any_size_merged_in_any_order_pool_like_the_whole_set(options: dict, data: Sets, cuts, seed):
+    elements, mask = data.padded()
+    elements = elements.requires_grad_()
+    bounds = [0, *sorted(min(cut, elements.shape[1]) for cut in cuts), elements.shape[1]]
+    chunks = [(elements[:, a:b], mask[:, a:b]) for a, b in zip(bounds, bounds[1:])]
+    order = torch.randperm(len(chunks), generator=torch.Generator().manual_seed(seed)).tolist()
+    pool = build_pool(**options)
+    inputs = [elements, *pool.parameters()]
+    whole, parts = pool(elements, mask), pool_in_chunks(pool, chunks, order)
+    assert_close(parts, whole, rtol=1e-12, atol=1e-12)
+    assert_close(gradients(parts, inputs), gradients(whole, inputs), rtol=1e-11, atol=1e-11)
+
+
+def test_chunks_merge_exactly_where_averaging_their_results_would_not():
+    torch.manual_seed(0)
+    elements = torch.randn(1, 40, DIM, dtype=torch.float64)
+    elements[:, :4] *= 10
+    pool = build_pool()
+    chunks = [(elements[:, :4], None), (elements[:, 4:], None)]
+    assert_close(pool_in_chunks(pool, chunks, [1, 0]), pool(elements), rtol=1e-12, atol=1e-12)
+    averaged = (pool(elements[:, :4]) + pool(elements[:, 4:])) / 2
+    assert (averaged - pool(elements)).abs().max() > 0.1
+
+
+@given(data=sets(), seed=st.integers(0, 999))
+def test_separate_steps_summarize_and_finish_each_with_its_own_block(data: Sets, seed):
+    elements, mask = data.padded()
+    pool = build_pool(share=False, num_steps=2)
+    assert_close(pool_in_chunks(pool, [(elements[:, :1], mask[:, :1]), (elements[:, 1:], mask[:, 1:])], [1, 0]), pool(elements, mask))
+
+
+def random_state(seed: int, largest: float = 0.0) -> AttentionState:
+    generator = torch.Generator().manual_seed(seed)
+    scores = largest + 10 * torch.randn(2, 3, 4, 5, generator=generator, dtype=torch.float64)
+    return AttentionState.of(scores, torch.randn(2, 1, 5, 7, generator=generator, dtype=torch.float64))
+
+
+def assert_same_state(one: AttentionState, other: AttentionState) -> None:
+    assert_close(one.largest, other.largest)
+    assert_close(one.total, other.total)
+    assert_close(one.weighted, other.weighted)
+
+
+@given(a=st.integers(0, 99), b=st.integers(0, 99), c=st.integers(0, 99), offset=st.sampled_from([-1e4, 0.0, 1e4]))
+def test_merging_states_is_associative_and_commutative(a, b, c, offset):
+    one, two, three = random_state(a), random_state(b, offset), random_state(c)
+    assert_same_state(one.merge(two), two.merge(one))
+    assert_same_state(one.merge(two).merge(three), one.merge(two.merge(three)))
+
+
+@given(seed=st.integers(0, 99))
+def test_the_empty_state_is_neutral(seed):
+    state = random_state(seed)
+    empty = AttentionState.empty_like(state)
+    assert_same_state(state.merge(empty), state)
+    assert_same_state(empty.merge(state), state)
+    assert_same_state(empty.merge(empty), empty)
+    assert (empty.mean() == 0).all()
+
+
+def test_a_part_without_elements_is_the_empty_state():
+    scores, values = torch.zeros(2, 3, 4, 0), torch.zeros(2, 1, 0, 7)
+    state = AttentionState.of(scores, values)
+    assert_same_state(state, AttentionState.empty_like(state))
+
+
+def test_states_of_scores_far_apart_merge_without_overflow():
+    near, far = random_state(0), random_state(1, largest=1e4)
+    merged = near.merge(far)
+    assert merged.mean().isfinite().all()
+    assert_close(merged.mean(), far.mean())
+
+
+@pytest.mark.parametrize(
+    ("num_queries", "num_steps", "expected"),
+    [(1, 3, "absorb"), (4, 3, "absorb"), (16, 3, "project"), (11, 3, "absorb"), (15, 3, "project"), (None, 1, "project")],
+)
+def test_the_order_with_fewer_multiplications_is_chosen(num_queries, num_steps, expected):
+    # Absorbing is cheaper when L K (H - 1) < D: here 3 L K < 128.
+    order = cheapest_order(num_queries=num_queries, num_heads=4, dim_elements=128, dim=128, num_steps=num_steps)
+    assert order == expected
+
+
+@given(data=sets())
+def test_a_block_summarizes_and_finishes_like_it_attends(data: Sets):
+    torch.manual_seed(0)
+    block = MultiheadAttentionBlock(5, DIM, OUT, num_heads=HEADS).double()
+    elements, mask = data.padded()
+    queries = torch.randn(len(elements), 3, 5, generator=data.generator, dtype=torch.float64)
+    assert_close(block.finish(queries, block.summarize(queries, elements, mask)), block(queries, elements, mask))

@@ -1,0 +1,158 @@
+"""The laws of every operator: one test a law, one list of operators.
+
+Each holds in float64 for sizes, masks and orders that Hypothesis chooses.
+"""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import functional_call
+from torch.testing import assert_close
+
+from picaset import SetBatch, SumPool
+from tests.operators import DIM, OPERATORS, Case, obeying
+from tests.random_sets import Sets, draw_sets, sets
+
+every_operator = pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.name)
+
+
+def of_padded(case: Case, elements, mask) -> list[torch.Tensor]:
+    output = case.operator()(elements, mask)
+    return [rows[present] for rows, present in zip(output, mask)] if case.kind == "encoder" else list(output)
+
+
+def gradient_of(output, elements):
+    """The gradient of a sum with fixed, uneven weights, so that nothing cancels."""
+    output = output.elements if isinstance(output, SetBatch) else output
+    weights = torch.linspace(-1, 2, output.numel(), dtype=output.dtype).reshape(output.shape)
+    (gradient,) = torch.autograd.grad((output * weights).sum(), elements, allow_unused=True)
+    return torch.zeros_like(elements) if gradient is None else gradient
+
+
+@every_operator
+@given(data=sets())
+def test_the_result_is_the_literal_equation(case: Case, data: Sets):
+    for result, one in zip(of_padded(case, *data.padded()), data.sets):
+        assert_close(result, case.expected(one))
+
+
+@every_operator
+@given(data=sets())
+def test_reordering_the_elements_reorders_an_encoders_output_and_changes_no_pool(case: Case, data: Sets):
+    elements, mask = data.padded()
+    order = torch.randperm(elements.shape[1], generator=data.generator)
+    before, after = case.operator()(elements, mask), case.operator()(elements[:, order], mask[:, order])
+    assert_close(after, before[:, order] if case.kind == "encoder" else before)
+
+
+@every_operator
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
+@given(data=sets())
+def test_what_the_padding_holds_is_never_read(case: Case, poison: float, data: Sets):
+    elements, mask = data.padded()
+    clean = elements.clone().requires_grad_()
+    poisoned = elements.masked_fill(~mask[..., None], poison).requires_grad_()
+    expected, result = case.operator()(clean, mask), case.operator()(poisoned, mask)
+    assert_close(result, expected)
+    assert_close(gradient_of(result, poisoned), gradient_of(expected, clean))
+
+
+@every_operator
+@pytest.mark.parametrize("slots", [0, 1, 5])
+def test_an_empty_set_has_a_finite_answer_and_finite_gradients(case: Case, slots: int):
+    operator = case.operator()
+    elements = torch.full((2, slots, DIM), torch.nan, dtype=torch.float64, requires_grad=True)
+    output = operator(elements, torch.zeros(2, slots, dtype=torch.bool))
+    assert output.isfinite().all()
+    assert output.shape[1] == slots or case.kind == "pool"
+    inputs = [elements, *operator.parameters()]
+    gradients = torch.autograd.grad(output.square().sum(), inputs, allow_unused=True)
+    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
+
+
+@every_operator
+@given(data=sets())
+def test_packed_padded_and_one_at_a_time_agree(case: Case, data: Sets):
+    operator = case.operator()
+    padded = of_padded(case, *data.padded())
+    packed = list(operator(data.packed))
+    for one, from_padded, from_packed in zip(data.sets, padded, packed, strict=True):
+        alone = operator(one[None])[0]
+        assert_close(from_padded, alone)
+        assert_close(from_packed, alone)
+
+
+@every_operator
+@given(data=sets())
+def test_packed_and_padded_have_the_same_gradients(case: Case, data: Sets):
+    elements, mask = data.padded()
+    elements = elements.requires_grad_()
+    packed = data.packed.with_elements(data.packed.elements.requires_grad_())
+    from_packed = gradient_of(case.operator()(packed), packed.elements)
+    output = case.operator()(elements, mask)
+    output = output[mask] if case.kind == "encoder" else output
+    assert_close(gradient_of(output, elements)[mask], from_packed)
+
+
+@pytest.mark.parametrize("case", obeying("repetition"), ids=lambda case: case.name)
+@given(data=sets(), times=st.integers(2, 3))
+def test_repeating_every_element_changes_nothing(case: Case, data: Sets, times: int):
+    elements, mask = data.padded()
+    before = case.operator()(elements, mask)
+    after = case.operator()(elements.repeat(1, times, 1), mask.repeat(1, times))
+    assert_close(after, before.repeat(1, times, 1) if case.kind == "encoder" else before)
+
+
+@given(data=sets(), times=st.integers(2, 3))
+def test_a_sum_counts_copies(data: Sets, times: int):
+    elements, mask = data.padded()
+    copies = SumPool()(elements.repeat(1, times, 1), mask.repeat(1, times))
+    assert_close(copies, times * SumPool()(elements, mask))
+
+
+@every_operator
+@given(data=sets(min_size=1))
+def test_a_nan_in_a_present_element_is_not_hidden(case: Case, data: Sets):
+    elements, mask = data.padded()
+    victim = int(mask[0].nonzero()[0])
+    elements[0, victim] = torch.nan
+    output = case.operator()(elements, mask)
+    assert output[0].isnan().any()
+    assert output[1:].isfinite().all()
+
+
+@every_operator
+def test_large_scores_give_no_infinity_and_no_nan(case: Case):
+    elements, mask = draw_sets([7, 1, 5], seed=0).padded()
+    elements = (1e4 * elements).float().requires_grad_()
+    output = case.operator(torch.float32)(elements, mask)
+    assert output.isfinite().all()
+    assert gradient_of(output, elements).isfinite().all()
+
+
+def with_parameters(case: Case, mask):
+    """The operator as a function of the elements and all its parameters."""
+    operator = case.operator()
+    names, parameters = zip(*operator.named_parameters(), strict=True) if list(operator.parameters()) else ((), ())
+
+    def function(elements, *values):
+        output = functional_call(operator, dict(zip(names, values, strict=True)), (elements, mask))
+        return output[mask] if case.kind == "encoder" else output
+
+    return function, [parameter.detach().clone().requires_grad_() for parameter in parameters]
+
+
+@every_operator
+def test_gradients_are_right_for_elements_and_parameters(case: Case):
+    elements, mask = draw_sets([4, 1, 0, 3], seed=1).padded()
+    function, parameters = with_parameters(case, mask)
+    assert gradcheck(function, (elements.requires_grad_(), *parameters), fast_mode=True)
+
+
+@every_operator
+def test_second_derivatives_are_right(case: Case):
+    elements, mask = draw_sets([3, 0, 2], seed=2).padded()
+    function, parameters = with_parameters(case, mask)
+    assert gradgradcheck(function, (elements.requires_grad_(), *parameters), fast_mode=True)
