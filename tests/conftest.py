@@ -1,6 +1,9 @@
-"""What the tests share: shape checks that can be switched off, and sets drawn by Hypothesis."""
+"""How the tests run.
 
-import jaxtyping
+Twice: once with the shapes of every signature checked at run time (``--jaxtyping-packages``), and once, for the tests
+marked ``as_installed``, without: those trace the code, or read the errors that a user would get.
+"""
+
 import pytest
 import torch
 from hypothesis import Phase, settings
@@ -11,9 +14,9 @@ settings.load_profile("fast")
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 
-@pytest.fixture
-def unchecked_shapes():
-    """Call the library as a user does, without the run-time shape checks of the tests."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("jaxtyping_packages"):
+        return
+    out_of_place = [item for item in items if item.get_closest_marker("as_installed")]
+    config.hook.pytest_deselected(items=out_of_place)
+    items[:] = [item for item in items if item not in out_of_place]

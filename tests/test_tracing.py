@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from tests.operators import DIM, OPERATORS, Case
 from tests.random_sets import draw_sets
 
-pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+pytestmark = pytest.mark.as_installed
 
 every_operator = pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.name)
 INDUCTOR = [case for case in OPERATORS if case.name in ("PicasoPool", "InducedSelfAttention", "Picaso")]

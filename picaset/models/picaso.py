@@ -55,7 +55,8 @@ class Picaso(PooledNetwork):
         num_decoder_blocks: int = 1,
         **options: Unpack[BlockOptions],
     ) -> None:
-        check_positive(caller="Picaso", dim_in=dim_in, dim_out=dim_out, num_outputs=num_outputs)
+        caller = type(self).__name__
+        check_positive(caller=caller, dim_in=dim_in, dim_out=dim_out, num_outputs=num_outputs)
         super().__init__(
             encoders=attention_encoders(
                 encoder,
@@ -64,7 +65,7 @@ class Picaso(PooledNetwork):
                 num_blocks=num_encoder_blocks,
                 num_heads=num_heads,
                 num_inducing=num_inducing,
-                caller="Picaso",
+                caller=caller,
                 **options,
             ),
             pool=PicasoPool(dim, num_templates=num_outputs, num_heads=num_heads, num_steps=num_steps, **options),

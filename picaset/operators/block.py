@@ -124,7 +124,9 @@ class MultiheadAttentionBlock(nn.Module):
         padded, present = read_set(self, elements, mask)
         asking, asked = queries.to_padded() if isinstance(queries, SetBatch) else (queries, None)
         check_queries(self, asking, padded)
-        num_queries = None if isinstance(queries, SetBatch) else asking.shape[1]
+        # A trace may hold for any number of queries, and the order must not depend on a size that can change.
+        many = isinstance(queries, SetBatch) or torch.compiler.is_compiling()
+        num_queries = None if many else asking.shape[1]
         answers = self.update(asking, self.view(padded, present, num_queries=num_queries))
         return write_set(answers, asked, like=queries)
 

@@ -1,0 +1,109 @@
+"""SetBatch, and how batches are made."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+from torch.utils.data import DataLoader
+
+from picaset import SetBatch, SimilarSizeBatches, collate
+from tests.operators import DIM
+from tests.random_sets import Sets, draw_sets, sets
+
+
+@given(data=sets())
+def test_padding_and_packing_again_gives_the_same_sets(data: Sets):
+    batch = data.packed
+    for again in (SetBatch.from_padded(*batch.to_padded()), SetBatch.from_padded(*data.padded())):
+        assert torch.equal(again.elements, batch.elements)
+        assert torch.equal(again.offsets, batch.offsets)
+
+
+@given(data=sets())
+def test_indexing_and_iterating_give_the_sets_back(data: Sets):
+    batch = data.packed
+    assert len(batch) == len(data.sets)
+    for index, one in enumerate(data.sets):
+        assert torch.equal(batch[index], one)
+        assert torch.equal(batch[index - len(batch)], one)
+    assert all(torch.equal(a, b) for a, b in zip(batch, data.sets, strict=True))
+
+
+@given(data=sets())
+def test_each_element_knows_its_set(data: Sets):
+    expected = [index for index, one in enumerate(data.sets) for _ in one]
+    assert data.packed.owners.tolist() == expected
+
+
+def test_sets_of_one_size_are_padded_without_a_copy():
+    batch = draw_sets([4, 4], seed=0).packed
+    elements, mask = batch.to_padded()
+    assert elements.data_ptr() == batch.elements.data_ptr()
+    assert mask.all()
+
+
+def test_unmasked_padded_sets_are_packed_without_a_copy():
+    elements = torch.randn(3, 5, DIM)
+    assert SetBatch.from_padded(elements).elements.data_ptr() == elements.data_ptr()
+
+
+def test_gradients_pass_through_packing_and_padding():
+    elements = torch.randn(2, 3, DIM, requires_grad=True)
+    mask = torch.tensor([[True, False, True], [False, True, False]])
+    SetBatch.from_padded(elements, mask).to_padded()[0].sum().backward()
+    assert elements.grad is not None
+    assert_close(elements.grad, mask[..., None].expand(2, 3, DIM).float())
+
+
+def test_moving_a_batch_moves_elements_and_offsets():
+    batch = draw_sets([2, 3], seed=0).packed
+    assert batch.to(torch.float32).elements.dtype is torch.float32
+    assert batch.to("meta").offsets.device.type == "meta"
+
+
+def test_arrays_may_be_packed():
+    batch = SetBatch.from_list([one.numpy() for one in draw_sets([2, 3], seed=0).sets])
+    assert batch.sizes.tolist() == [2, 3]
+
+
+def test_a_batch_describes_itself():
+    batch = draw_sets([7, 0, 5], seed=0).packed
+    assert repr(batch) == "SetBatch(3 sets of 0 to 7 elements, 6 features, float64, cpu)"
+
+
+def test_a_data_loader_collates_sets_and_labels():
+    samples = [(one, len(one)) for one in draw_sets([3, 1, 4, 1, 5], seed=0).sets]
+    batches = list(DataLoader(samples, batch_size=2, collate_fn=collate))
+    assert [batch.sizes.tolist() for batch, _ in batches] == [[3, 1], [4, 1], [5]]
+    assert [labels.tolist() for _, labels in batches] == [[3, 1], [4, 1], [5]]
+
+
+def test_a_data_loader_collates_bare_sets():
+    loader = DataLoader(draw_sets([3, 1], seed=0).sets, batch_size=2, collate_fn=collate)
+    assert next(iter(loader)).sizes.tolist() == [3, 1]
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=60), st.integers(1, 7), st.integers(1, 5))
+def test_every_set_is_in_exactly_one_batch(sizes: list[int], batch_size: int, pool: int):
+    batches = list(sampler := SimilarSizeBatches(sizes, batch_size, pool=pool))
+    assert sorted(index for batch in batches for index in batch) == list(range(len(sizes)))
+    assert all(len(batch) <= batch_size for batch in batches)
+    assert len(batches) == len(sampler)
+
+
+def padding(sizes: torch.Tensor, batches: list[list[int]]) -> int:
+    return sum(int((sizes[batch].max() - sizes[batch]).sum()) for batch in batches)
+
+
+def test_sets_of_similar_size_share_a_batch():
+    sizes = torch.randint(1, 500, (400,), generator=torch.Generator().manual_seed(0))
+    grouped, plain = (list(SimilarSizeBatches(sizes, 8, pool=pool)) for pool in (50, 1))
+    assert padding(sizes, grouped) < padding(sizes, plain) / 10
+
+
+def test_epochs_differ_and_the_same_epoch_repeats():
+    batches = SimilarSizeBatches(range(100), 7, seed=3)
+    first = list(batches)
+    assert list(batches) == first
+    batches.set_epoch(1)
+    assert list(batches) != first
