@@ -222,7 +222,7 @@ def canonical(X):
         return np.zeros(X.shape[1]), 1.0, X
     shift = X.mean(axis=0)
     scale = sqrt(((X - shift) ** 2).mean())
-    scale = scale if (X != X[0]).any() else 1.0
+    scale = scale if (X[0] != X).any() else 1.0
     return shift, scale, (X - shift) / scale
 
 

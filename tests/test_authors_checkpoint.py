@@ -161,7 +161,9 @@ def test_a_missing_tensor_is_named(tmp_path):
     weights = public_checkpoint(norm=False)
     del weights["enc.1.mab0.fc_k.bias"]
     write(tmp_path / "file", weights)
-    with pytest.raises(ValueError, match=re.escape("encoders.1.gather.key_map.bias must have shape (12,); there it would be absent")):
+    with pytest.raises(
+        ValueError, match=re.escape("encoders.1.gather.key_map.bias must have shape (12,); there it would be absent")
+    ):
         from_authors_checkpoint(tmp_path / "file")
 
 

@@ -73,7 +73,7 @@ def test_a_trace_ends_where_the_operator_does(name: str, data: Sets):
 @given(data=sets())
 def test_traced_attention_is_a_distribution_over_the_present_elements_alone(name: str, data: Sets):
     elements, mask = data.padded()
-    attention = build(name).trace(elements, mask).attention                # (L, B, H, K, N)
+    attention = build(name).trace(elements, mask).attention  # (L, B, H, K, N)
     here = mask[None, :, None, None, :].expand_as(attention)
     assert (attention[~here] == 0).all()
     # An operator whose templates compete shares each element out; in the others, each template has one to give away.

@@ -40,12 +40,18 @@ def raises(kind: type[Exception], message: str):
 
 
 def test_wrong_mask_shape_is_reported_with_both_shapes():
-    with raises(ValueError, "AttentionPool: mask must have shape (B, N) = (2, 5) to match elements of shape (2, 5, 12); got (2, 4)."):
+    with raises(
+        ValueError,
+        "AttentionPool: mask must have shape (B, N) = (2, 5) to match elements of shape (2, 5, 12); got (2, 4).",
+    ):
         pool()(torch.zeros(2, 5, 12), torch.ones(2, 4, dtype=torch.bool))
 
 
 def test_a_mask_of_numbers_is_refused_with_the_polarity():
-    with raises(TypeError, "mask must be boolean, True where an element is present; got torch.float32. If yours marks the padding, pass ~mask."):
+    with raises(
+        TypeError,
+        "mask must be boolean, True where an element is present; got torch.float32. If yours marks the padding, pass ~mask.",
+    ):
         pool()(torch.zeros(2, 5, 12), torch.ones(2, 5))
 
 
@@ -54,15 +60,25 @@ def test_a_mask_on_another_device_is_refused():
         pool()(torch.zeros(2, 5, 12), torch.ones(2, 5, dtype=torch.bool, device="meta"))
 
 
-@pytest.mark.parametrize("case", [case for case in OPERATORS if case.name != "MultiheadAttentionBlock of elements"], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [case for case in OPERATORS if case.name != "MultiheadAttentionBlock of elements"],
+    ids=lambda case: case.name,
+)
 def test_every_operator_refuses_a_single_set_without_its_batch_axis(case: Case):
-    with raises(ValueError, "elements must have shape (B, N, D); got (5, 6). One set is a batch of one: pass elements[None]."):
-        case.operator()(torch.zeros(5, DIM, dtype=torch.float64), torch.ones(5, dtype=torch.bool)) if case.name.startswith(
-            "em_step"
-        ) else case.operator()(torch.zeros(5, DIM, dtype=torch.float64))
+    with raises(
+        ValueError, "elements must have shape (B, N, D); got (5, 6). One set is a batch of one: pass elements[None]."
+    ):
+        case.operator()(
+            torch.zeros(5, DIM, dtype=torch.float64), torch.ones(5, dtype=torch.bool)
+        ) if case.name.startswith("em_step") else case.operator()(torch.zeros(5, DIM, dtype=torch.float64))
 
 
-WITH_A_WIDTH = [case for case in OPERATORS if not case.name.startswith(("MeanPool", "SumPool", "MaxPool", "em_step", "Elementwise", "Canon", "DeepSets"))]
+WITH_A_WIDTH = [
+    case
+    for case in OPERATORS
+    if not case.name.startswith(("MeanPool", "SumPool", "MaxPool", "em_step", "Elementwise", "Canon", "DeepSets"))
+]
 
 
 @pytest.mark.parametrize("case", WITH_A_WIDTH, ids=lambda case: case.name)
@@ -72,12 +88,17 @@ def test_every_operator_names_the_number_of_features_it_expects(case: Case):
 
 
 def test_whole_numbers_are_refused():
-    with raises(TypeError, "MeanPool: elements must be floating-point numbers; got torch.int64. Pass elements.float()."):
+    with raises(
+        TypeError, "MeanPool: elements must be floating-point numbers; got torch.int64. Pass elements.float()."
+    ):
         MeanPool()(torch.zeros(2, 5, 3, dtype=torch.int64))
 
 
 def test_elements_of_another_dtype_than_the_weights_are_refused():
-    with raises(TypeError, "AttentionPool: elements are torch.float64 and the weights torch.float32; pass elements.to(torch.float32) or convert the module."):
+    with raises(
+        TypeError,
+        "AttentionPool: elements are torch.float64 and the weights torch.float32; pass elements.to(torch.float32) or convert the module.",
+    ):
         pool()(torch.zeros(2, 5, 12, dtype=torch.float64))
 
 
@@ -94,7 +115,10 @@ def test_a_mask_beside_a_set_batch_is_refused():
 
 def test_queries_for_another_number_of_sets_are_refused():
     block = MultiheadAttentionBlock(3, 12, 8, num_heads=2)
-    with raises(ValueError, "MultiheadAttentionBlock: queries must have shape (B, K, 3) with B = 2, as many as there are sets; got (4, 5, 3)."):
+    with raises(
+        ValueError,
+        "MultiheadAttentionBlock: queries must have shape (B, K, 3) with B = 2, as many as there are sets; got (4, 5, 3).",
+    ):
         block(torch.zeros(4, 5, 3), torch.zeros(2, 7, 12))
 
 

@@ -1,5 +1,7 @@
 """Every evaluation order, chunking, merge order and split gives the same answer and the same gradients."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
@@ -33,7 +35,9 @@ def pool_in_chunks(pool: PicasoPool, chunks: list, merge_order: list[int]) -> to
 
 
 def gradients(output: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    return list(torch.autograd.grad((output * torch.linspace(-1, 2, output.numel()).reshape(output.shape)).sum(), inputs))
+    return list(
+        torch.autograd.grad((output * torch.linspace(-1, 2, output.numel()).reshape(output.shape)).sum(), inputs)
+    )
 
 
 @every_form
@@ -55,7 +59,7 @@ def test_chunks_of_any_size_merged_in_any_order_pool_like_the_whole_set(options:
     elements, mask = data.padded()
     elements = elements.requires_grad_()
     bounds = [0, *sorted(min(cut, elements.shape[1]) for cut in cuts), elements.shape[1]]
-    chunks = [(elements[:, a:b], mask[:, a:b]) for a, b in zip(bounds, bounds[1:])]
+    chunks = [(elements[:, a:b], mask[:, a:b]) for a, b in pairwise(bounds)]
     order = torch.randperm(len(chunks), generator=torch.Generator().manual_seed(seed)).tolist()
     pool = build_pool(**options)
     inputs = [elements, *pool.parameters()]
@@ -75,11 +79,14 @@ def test_chunks_merge_exactly_where_averaging_their_results_would_not():
     assert (averaged - pool(elements)).abs().max() > 0.1
 
 
-@given(data=sets(), seed=st.integers(0, 999))
-def test_separate_steps_summarize_and_finish_each_with_its_own_block(data: Sets, seed):
+@given(data=sets())
+def test_separate_steps_summarize_and_finish_each_with_its_own_block(data: Sets):
     elements, mask = data.padded()
     pool = build_pool(share=False, num_steps=2)
-    assert_close(pool_in_chunks(pool, [(elements[:, :1], mask[:, :1]), (elements[:, 1:], mask[:, 1:])], [1, 0]), pool(elements, mask))
+    assert_close(
+        pool_in_chunks(pool, [(elements[:, :1], mask[:, :1]), (elements[:, 1:], mask[:, 1:])], [1, 0]),
+        pool(elements, mask),
+    )
 
 
 def random_state(seed: int, largest: float = 0.0) -> AttentionState:
@@ -126,7 +133,14 @@ def test_states_of_scores_far_apart_merge_without_overflow():
 
 @pytest.mark.parametrize(
     ("num_queries", "num_steps", "expected"),
-    [(1, 3, "absorb"), (4, 3, "absorb"), (16, 3, "project"), (11, 3, "absorb"), (15, 3, "project"), (None, 1, "project")],
+    [
+        (1, 3, "absorb"),
+        (4, 3, "absorb"),
+        (16, 3, "project"),
+        (11, 3, "absorb"),
+        (15, 3, "project"),
+        (None, 1, "project"),
+    ],
 )
 def test_the_order_with_fewer_multiplications_is_chosen(num_queries, num_steps, expected):
     # Absorbing is cheaper when L K (H - 1) < D: here 3 L K < 128.

@@ -25,7 +25,9 @@ def test_a_half_precision_operator_agrees_with_the_same_weights_in_float32(case:
     assert_close(result.float(), wide(elements.float(), mask), rtol=tolerance, atol=tolerance)
 
 
-ATTENDING = [case for case in OPERATORS if case.name.startswith(("AttentionPool", "PicasoPool", "Gated", "Slot", "SoftK"))]
+ATTENDING = [
+    case for case in OPERATORS if case.name.startswith(("AttentionPool", "PicasoPool", "Gated", "Slot", "SoftK"))
+]
 
 
 @HALVES

@@ -94,7 +94,9 @@ def test_weights_of_another_shape_are_refused_by_name(saved):
     NETWORKS["Picaso"]().save_pretrained(saved)
     described = json.loads((saved / "config.json").read_text())
     describe(saved, config=described["config"] | {"dim_out": 6})
-    with refuses("holds the weights of another network: decoder.0.bias must have shape (6,); there it would have shape (5,)."):
+    with refuses(
+        "holds the weights of another network: decoder.0.bias must have shape (6,); there it would have shape (5,)."
+    ):
         Picaso.from_pretrained(saved)
 
 
@@ -134,8 +136,13 @@ def test_a_failed_write_leaves_what_was_there(saved, monkeypatch):
 
 def test_an_interrupted_replacement_leaves_nothing_behind(tmp_path):
     (tmp_path / "notes").write_text("old")
-    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "notes") as unfinished:
-        unfinished.write_text("half of the n")
-        raise KeyboardInterrupt
+
+    def write_half() -> None:
+        with replacing(tmp_path / "notes") as unfinished:
+            unfinished.write_text("half of the n")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
     assert os.listdir(tmp_path) == ["notes"]
     assert (tmp_path / "notes").read_text() == "old"

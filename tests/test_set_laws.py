@@ -20,7 +20,9 @@ every_operator = pytest.mark.parametrize("case", OPERATORS, ids=lambda case: cas
 
 def of_padded(case: Case, elements, mask) -> list[torch.Tensor]:
     output = case.operator()(elements, mask)
-    return [rows[present] for rows, present in zip(output, mask)] if case.kind == "encoder" else list(output)
+    return (
+        [rows[present] for rows, present in zip(output, mask, strict=True)] if case.kind == "encoder" else list(output)
+    )
 
 
 def gradient_of(output, elements):
@@ -34,7 +36,7 @@ def gradient_of(output, elements):
 @every_operator
 @given(data=sets())
 def test_the_result_is_the_literal_equation(case: Case, data: Sets):
-    for result, one in zip(of_padded(case, *data.padded()), data.sets):
+    for result, one in zip(of_padded(case, *data.padded()), data.sets, strict=True):
         assert_close(result, case.expected(one))
 
 

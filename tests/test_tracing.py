@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from tests.operators import DIM, OPERATORS, Case
+from tests.operators import OPERATORS, Case
 from tests.random_sets import draw_sets
 
 pytestmark = pytest.mark.as_installed

@@ -15,6 +15,7 @@ in their numbering, which are passed over.
 import os
 import pickle
 import re
+import warnings
 from pathlib import Path
 from typing import Any, cast
 
@@ -69,13 +70,15 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"from_authors_checkpoint: {path} does not exist.")
     try:
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an unusual pickle: it is read or refused, with a reason
+            found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise ValueError(
             f"from_authors_checkpoint: {path} holds more than tensors, and loading it could run code. "
             'Save {"state_dict": model.state_dict()} and try again.'
         ) from None
-    except (RuntimeError, EOFError, KeyError) as error:
+    except (RuntimeError, EOFError, KeyError, OSError, ValueError) as error:
         raise ValueError(f"from_authors_checkpoint: {path} is not a whole checkpoint ({error}).") from None
     if isinstance(found, dict) and "state_dict" in found:
         found = cast(dict[str, Any], found)["state_dict"]

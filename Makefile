@@ -1,0 +1,34 @@
+# make run     install, then a tour of the library
+# make test    install, then format, lint, types, laws, doctests, and every printed command
+
+PYTHON ?= python3
+BIN := .venv/bin
+TORCH := $(shell sed -n 's/^\(torch==.*\)/\1/p' constraints.txt)
+CHECK_SHAPES := --jaxtyping-packages=picaset,beartype.beartype
+
+.PHONY: run test format clean
+
+run: .venv/installed
+	$(BIN)/picaset tour
+
+test: .venv/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/pytest -q -n 2 $(CHECK_SHAPES)
+	$(BIN)/pytest -q -n 2 -m as_installed
+
+format: .venv/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# torch first and alone, by its pin: asked for by another package, pip would take a build with gigabytes of GPU libraries.
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("picaset needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11 $(MAKECMDGOALS)" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check '$(TORCH)'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[development]'
+	touch $@
+
+clean:
+	rm -rf .venv tour

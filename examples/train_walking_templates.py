@@ -1,0 +1,87 @@
+"""Train the small cascade whose templates `picaset tour` shows walking to the clusters of a set.
+
+Every step of the cascade is asked for the cluster centres, through one linear map, so that each answer can be drawn.
+The loss is the negative log-likelihood of the points under round Gaussians at those centres. Sets are canonicalized, so
+that the walk does not depend on where the points lie.
+
+    python examples/train_walking_templates.py --steps 6000 --out picaset/weights/walking_templates
+
+About five minutes on two cores. Prints the mean distance from a true centre to the nearest template, step by step.
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from picaset import Picaso
+from picaset.data.gaussian_mixtures import draw_mixtures
+from picaset.operators.canonicalize import place_of
+
+DEVIATIONS = (1.0, 0.6, 0.35, 0.2)  # of the Gaussians, step by step, in units of the set's spread: coarse to fine
+
+
+def build() -> Picaso:
+    return Picaso(
+        2,
+        2,
+        dim=64,
+        num_heads=4,
+        num_inducing=16,
+        num_encoder_blocks=1,
+        num_outputs=4,
+        num_steps=len(DEVIATIONS),
+        num_decoder_blocks=0,
+    )
+
+
+def centres_by_step(network: Picaso, points: Tensor) -> Tensor:
+    """Where the templates are before the first step and after each: (L + 1, B, K, 2)."""
+    return network.decoder(network.trace(points).templates)
+
+
+def log_likelihood(points: Tensor, centres: Tensor, deviation: float) -> Tensor:
+    """Of points (B, N, 2) under equal round Gaussians at centres (B, K, 2), per point, up to a constant."""
+    squares = (points[:, :, None] - centres[:, None]).square().sum(dim=-1)
+    return (-squares / (2 * deviation**2)).logsumexp(dim=-1).mean() - 2 * math.log(deviation)
+
+
+def nearest_distance(true: Tensor, centres: Tensor) -> Tensor:
+    return torch.cdist(true, centres).amin(dim=-1)
+
+
+def train(steps: int, seed: int) -> Picaso:
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    network = build()
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps, pct_start=0.1)
+    for step in range(steps):
+        points, truth = draw_mixtures(32, 80, generator=generator)
+        shift, scale = place_of(points, None)
+        points = (points - shift) / scale
+        _, *answers = centres_by_step(network, points)
+        likelihoods = [log_likelihood(points, *answer) for answer in zip(answers, DEVIATIONS, strict=True)]
+        loss = -torch.stack(likelihoods).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if step % 500 == 0 or step == steps - 1:
+            true = (truth.means - shift) / scale
+            misses = [nearest_distance(true, centres) * scale[:, 0] for centres in answers]
+            shown = "  ".join(f"{miss.mean().item():.2f}" for miss in misses)
+            print(f"step {step:5d}   loss {loss.item():6.3f}   distance by step {shown}", flush=True)
+    return network
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=6000, help="optimizer steps")
+    parser.add_argument("--seed", type=int, default=0, help="seeds weights and data alike")
+    parser.add_argument("--out", type=Path, default=Path("walking_templates"), help="where the network is written")
+    arguments = parser.parse_args()
+    train(arguments.steps, arguments.seed).save_pretrained(arguments.out)

@@ -1,0 +1,45 @@
+"""The command line: one file per command, one library call each."""
+
+import inspect
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, Protocol, Union, cast
+
+import tyro
+
+from picaset.commands.tour import Tour
+from picaset.commands.version import Version
+from picaset.extras import MissingExtraError
+
+
+class Command(Protocol):
+    """What a command is, once its arguments are read."""
+
+    def run(self) -> int: ...
+
+
+COMMANDS: dict[str, type[Command]] = {"tour": Tour, "version": Version}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; a user's mistake ends in one line and a non-zero code, never in a traceback."""
+    command = parse(arguments)
+    try:
+        return command.run()
+    except (MissingExtraError, OSError, ValueError) as error:
+        print(f"picaset: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("picaset: stopped", file=sys.stderr)
+        return 130
+
+
+def parse(arguments: Sequence[str] | None) -> Command:
+    choices = tuple(
+        # The whole docstring, so that its examples are in the help.
+        Annotated[Any, tyro.conf.subcommand(name, constructor=command, description=inspect.getdoc(command))]
+        for name, command in COMMANDS.items()
+    )
+    description = "Networks that take sets as input."
+    union = cast(Any, Union[choices])  # noqa: UP007 - made at run time
+    return tyro.cli(union, prog="picaset", description=description, args=arguments)

@@ -1,0 +1,76 @@
+"""``picaset tour``"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from picaset.operators.picaso import PicasoPool
+from picaset.reports.template_walk import draw_template_walk, walk_through_mixture
+from picaset.sets import SetBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tour:
+    """See in seconds what a set operator does.
+
+    Pools sets of different sizes, checks on screen that neither order nor padding matters, and draws templates walking
+    step by step to the clusters of a set.
+
+    Examples:
+        picaset tour
+        picaset tour --out figures --seed 3
+    """
+
+    out: Path = Path("tour")
+    """Folder that the figure is written to."""
+    seed: int = 28
+    """Chooses the sets that are shown."""
+
+    def run(self) -> int:
+        console = Console(highlight=False)
+        generator = torch.Generator().manual_seed(self.seed)
+        sets = [torch.randn(size, 16, generator=generator) for size in (700, 41, 5, 1, 0)]
+        torch.manual_seed(self.seed)  # pyright: ignore[reportUnknownMemberType]
+        pool = PicasoPool(16, num_templates=4, num_heads=2).eval()
+        show_pooling(pool, sets, console)
+        show_laws(pool, sets, generator, console)
+        for path in draw_template_walk(walk_through_mixture(seed=self.seed), self.out):
+            console.print(f"[bold]Figure[/]  {path}")
+        return 0
+
+
+def show_pooling(pool: PicasoPool, sets: list[torch.Tensor], console: Console) -> None:
+    """Sets of any size, in one call, to the same number of vectors."""
+    batch = SetBatch.from_list(sets)
+    pooled = pool(batch)
+    table = Table(title="PicasoPool(16, num_templates=4, num_heads=2) on one batch of sets", title_justify="left")
+    table.add_column("set of", justify="right")
+    table.add_column("pooled to")
+    table.add_column("first template, first values")
+    for size, templates in zip(batch.sizes, pooled, strict=True):
+        values = "  ".join(f"{float(value):+.3f}" for value in templates[0, :4])
+        table.add_row(f"{int(size)} elements", " x ".join(map(str, templates.shape)), values)
+    console.print(table)
+
+
+def show_laws(pool: PicasoPool, sets: list[torch.Tensor], generator: torch.Generator, console: Console) -> None:
+    """Three things that must not matter, and by how much the result moves."""
+    elements, mask = SetBatch.from_list(sets).to_padded()
+    expected = pool(elements, mask)
+    order = torch.randperm(elements.shape[1], generator=generator)
+    poisoned = elements.masked_fill(~mask[..., None], torch.nan)
+    changes = {
+        "elements in another order": pool(elements[:, order], mask[:, order]),
+        "padding filled with NaN": pool(poisoned, mask),
+        "packed without padding": pool(SetBatch.from_list(sets)),
+        "one set at a time": torch.cat([pool(one[None]) for one in sets]),
+    }
+    table = Table(title="What must not matter, and how far it moves the result", title_justify="left")
+    table.add_column("change")
+    table.add_column("largest difference", justify="right")
+    for change, result in changes.items():
+        table.add_row(change, f"{float((result - expected).abs().max().detach()):.1e}")
+    console.print(table)

@@ -1,0 +1,1 @@
+"""Where sets come from."""

@@ -1,0 +1,101 @@
+"""A figure: templates walking step by step to the clusters of a set.
+
+Three cascades start from the same places and look at the same points:
+
+    soft K-means             clusters compete for points; the K-means that Proposition 2 means
+    a bare cascade           points compete for templates; Proposition 2 as its equation has it
+    a trained cascade        PICASO with learned maps, residual and feed-forward
+
+Dimensions:  N points   K templates   L steps
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from picaset.data.gaussian_mixtures import draw_mixtures
+from picaset.extras import require
+from picaset.files import replacing
+from picaset.models.picaso import Picaso
+from picaset.operators.canonicalize import place_of
+from picaset.operators.soft_kmeans import SoftKMeans
+
+WEIGHTS = Path(__file__).parent.parent / "weights" / "walking_templates"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # Okabe and Ito: told apart by colour-blind people too
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Where the templates of a cascade were, and the points they were looking at."""
+
+    title: str
+    caption: str
+    points: Float[Tensor, "N 2"]
+    templates: Float[Tensor, "L_plus_1 K 2"]
+
+
+@torch.no_grad()
+def walk_through_mixture(*, seed: int, num_points: int = 300) -> list[Walk]:
+    """The three cascades on one set of points, from one start."""
+    points, _ = draw_mixtures(1, num_points, generator=torch.Generator().manual_seed(seed))
+    shift, scale = place_of(points, None)
+    canonical = (points - shift) / scale
+    trained = Picaso.from_pretrained(WEIGHTS)
+    learned = trained.decoder(trained.trace(canonical).templates)[:, 0]  # (L + 1, K, 2)
+
+    def kmeans(**options: Any) -> Tensor:
+        operator = SoftKMeans(2, num_templates=learned.shape[1], num_steps=learned.shape[0] - 1, **options)
+        operator.templates.copy_(learned[0])
+        return operator.trace(canonical).templates[:, 0]
+
+    walks = [
+        ("Soft K-means", "clusters compete for points", kmeans(temperature=0.1)),
+        ("Bare cascade", "points compete for templates", kmeans(compete=False)),
+        ("PICASO, trained", "each answer asks the next question", learned),
+    ]
+    back = [(title, caption, templates * scale[0] + shift[0]) for title, caption, templates in walks]
+    return [Walk(title, caption, points[0], templates) for title, caption, templates in back]
+
+
+def draw_template_walk(walks: list[Walk], folder: Path) -> list[Path]:
+    """Draw the walks side by side as ``template_walk.svg`` and ``.png``."""
+    require("matplotlib", extra="experiments", purpose="drawing the figure")
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(4 * len(walks), 4.3), layout="constrained")
+    axes = figure.subplots(1, len(walks), sharex=True, sharey=True, squeeze=False)[0]
+    for axis, walk in zip(axes, walks, strict=True):
+        draw_walk(axis, walk)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"template_walk.{suffix}" for suffix in ("svg", "png")]
+    for path in paths:
+        with replacing(path) as unfinished:
+            figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
+    return paths
+
+
+def draw_walk(axis: Any, walk: Walk) -> None:
+    """One panel: points in the colour of their nearest template at the end, and each template's path."""
+    nearest = torch.cdist(walk.points, walk.templates[-1]).argmin(dim=1)
+    last = len(walk.templates) - 1
+    for index, colour in enumerate(COLOURS[: walk.templates.shape[1]]):
+        held = walk.points[nearest == index]
+        axis.scatter(held[:, 0], held[:, 1], s=7, color=colour, alpha=0.3, linewidths=0)
+    for index, colour in enumerate(COLOURS[: walk.templates.shape[1]]):
+        x, y = walk.templates[:, index].T
+        axis.plot(x, y, color=colour, linewidth=1.6, zorder=3)
+        axis.scatter(x[0], y[0], s=46, facecolor="white", edgecolor=colour, linewidths=1.6, zorder=4)
+        axis.scatter(x[1:last], y[1:last], s=22, color=colour, edgecolor="white", linewidths=0.8, zorder=4)
+        axis.scatter(x[last], y[last], s=190, marker="*", color=colour, edgecolor="white", linewidths=1.1, zorder=5)
+    axis.set_title(f"{walk.title}\n", fontsize=13, fontweight="bold")
+    axis.text(0.5, 1.02, walk.caption, transform=axis.transAxes, ha="center", fontsize=10, color="#555555")
+    axis.set_aspect("equal")
+    axis.tick_params(labelsize=8, colors="#888888", length=0)
+    axis.grid(color="#eeeeee")
+    axis.set_axisbelow(True)
+    for spine in axis.spines.values():
+        spine.set_visible(False)

@@ -1,0 +1,78 @@
+"""The command line, as it is typed."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from picaset.commands import COMMANDS, main
+
+EXAMPLES = [
+    line.strip()
+    for command in COMMANDS.values()
+    for line in (command.__doc__ or "").partition("Examples:")[2].splitlines()
+    if line.strip()
+]
+
+
+def test_every_command_has_examples_in_its_help(capsys):
+    for name, command in COMMANDS.items():
+        with pytest.raises(SystemExit) as stopped:
+            main([name, "--help"])
+        assert stopped.value.code == 0
+        shown = capsys.readouterr().out
+        for example in EXAMPLES:
+            assert example in shown or example.split()[1] != name
+        assert "Examples:" in (command.__doc__ or "")
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_in_a_help_text_runs(example: str, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    program, *arguments = shlex.split(example, comments=True)
+    assert program == "picaset"
+    assert main(arguments) == 0
+    assert capsys.readouterr().out
+
+
+def test_the_tour_draws_its_figure_and_shows_that_nothing_matters(tmp_path, capsys):
+    assert main(["tour", "--out", str(tmp_path / "figures")]) == 0
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["template_walk.png", "template_walk.svg"]
+    shown = capsys.readouterr().out
+    assert "700 elements" in shown
+    assert "padding filled with NaN" in shown
+    assert "nan" not in shown
+
+
+def test_versions_come_as_json_too(capsys):
+    assert main(["version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["torch"].startswith("2.")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_and_no_traceback(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    finished = subprocess.run(
+        [Path(sys.executable).parent / "picaset", "tour", "--out", tmp_path / "file"], capture_output=True, text=True
+    )
+    assert finished.returncode == 1
+    assert finished.stderr.startswith("picaset: ")
+    assert finished.stderr.count("\n") == 1
+
+
+def test_an_unknown_command_lists_the_known_ones():
+    finished = subprocess.run([Path(sys.executable).parent / "picaset", "tuor"], capture_output=True, text=True)
+    assert finished.returncode == 2
+    assert "tour" in finished.stdout + finished.stderr
+    assert "Traceback" not in finished.stdout + finished.stderr
+
+
+def test_ctrl_c_ends_cleanly(monkeypatch, capsys):
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(COMMANDS["version"], "run", interrupted)
+    assert main(["version"]) == 130
+    assert capsys.readouterr().err == "picaset: stopped\n"

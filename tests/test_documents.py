@@ -1,0 +1,75 @@
+"""Everything that the documents print is executed, and every file they name exists."""
+
+import doctest
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from picaset.commands import main
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    return [
+        (path.name, code) for path in DOCUMENTS for found, code in BLOCK.findall(path.read_text()) if found == language
+    ]
+
+
+COMMANDS = [
+    (name, line.partition("#")[0].strip())
+    for name, code in blocks("bash")
+    for line in code.splitlines()
+    if line.partition("#")[0].strip()
+]
+PYTHON = blocks("python")
+
+
+def test_the_readme_gives_the_two_commands():
+    assert {"make run", "make test"} <= {command for name, command in COMMANDS if name == "README.md"}
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS, ids=[f"{name}: {command}" for name, command in COMMANDS])
+def test_every_command_in_the_documents_works(name: str, command: str, tmp_path, monkeypatch):
+    program, *arguments = shlex.split(command)
+    if program == "make":
+        # This test runs inside make test; that the target exists and what it would do is what can be asked here.
+        subprocess.run(["make", "--dry-run", *arguments], cwd=ROOT, check=True, capture_output=True)
+    elif program == "picaset":
+        monkeypatch.chdir(tmp_path)
+        assert main(arguments) == 0
+    elif program == "python":
+        subprocess.run([sys.executable, *arguments, "--help"], cwd=ROOT, check=True, capture_output=True)
+    else:
+        assert program in ("git", "cd", "pip", ".venv/bin/pre-commit"), (
+            f"{name} prints a command nobody runs: {command}"
+        )
+
+
+@pytest.mark.parametrize(("name", "code"), PYTHON, ids=[f"{name} {index}" for index, (name, _) in enumerate(PYTHON)])
+def test_every_python_example_in_the_documents_runs(name: str, code: str, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if ">>>" in code:
+        test = doctest.DocTestParser().get_doctest(code, {}, name, name, 0)
+        assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test).failed == 0
+    else:
+        exec(compile(code, name, "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_file_that_a_document_links_to_exists(path: Path):
+    for target in LINK.findall(path.read_text()):
+        assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_the_tree_in_the_readme_names_every_part_of_the_package():
+    readme = (ROOT / "README.md").read_text()
+    for part in sorted(path.name for path in (ROOT / "picaset").iterdir() if not path.name.startswith(("_", "."))):
+        assert part in readme, f"README.md does not say what picaset/{part} is"

@@ -1,0 +1,136 @@
+"""The package as a whole: what it exports, what it imports, what it needs."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import picaset
+
+PACKAGE = Path(picaset.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# Imports point one way: a part may import from those above it.
+LAYERS = ["checks", "extras", "files", "sets", "batching", "operators", "scale", "models", "data", "tasks", "training",
+          "experiments", "reports", "estimators", "commands"]  # fmt: skip
+WITHIN_OPERATORS = [
+    "state", "inputs", "trace", "attention", "block", "encoders", "simple_pools", "picaso", "generalized_picaso",
+    "attention_pools", "janossy_pool", "sort_pool", "slot_attention", "soft_kmeans", "mixture", "canonicalize",
+]  # fmt: skip
+
+DESIGNED = {
+    "MultiheadAttentionBlock": "dim_queries, dim_elements, dim, *, num_heads, form, norm, residual, feed_forward",
+    "SelfAttention": "dim_in, dim, *, num_heads",
+    "InducedSelfAttention": "dim_in, dim, *, num_heads, num_inducing",
+    "AttentionPool": "dim, *, num_templates, num_heads",
+    "PicasoPool": "dim, *, num_templates, num_heads, num_steps",
+    "GeneralizedPicaso": "dim, *, num_templates, num_heads, num_steps",
+    "MeanPool": "",
+    "SumPool": "",
+    "MaxPool": "",
+    "SlotAttention": "dim, *, num_slots, num_steps",
+    "SoftKMeans": "dim, *, num_templates, num_steps",
+    "Canonicalize": "network, restore",
+    "DeepSets": "dim_in, dim_out, *, dim, pool, num_outputs",
+    "SetTransformer": "dim_in, dim_out, *, dim, num_heads, num_inducing, num_outputs, num_decoder_blocks",
+    "Picaso": "dim_in, dim_out, *, dim, num_heads, encoder, num_inducing, num_outputs, num_steps, num_decoder_blocks",
+    "SetBatch": "elements, offsets",
+}
+
+
+@pytest.mark.parametrize("name", DESIGNED)
+def test_public_names_have_the_designed_signature(name: str):
+    parameters = inspect.signature(getattr(picaset, name)).parameters
+    positional, _, keywords = DESIGNED[name].partition("*")
+    by_position = [key for key, value in parameters.items() if value.kind is value.POSITIONAL_OR_KEYWORD]
+    by_keyword = [key for key, value in parameters.items() if value.kind is value.KEYWORD_ONLY]
+    expected = positional.replace(",", " ").split()
+    assert by_position == expected or (not expected and set(by_position) <= {"args", "kwargs"})
+    assert set(keywords.replace(",", " ").split()) <= set(by_keyword)
+
+
+def test_every_exported_name_exists_and_is_documented():
+    for name in picaset.__all__:
+        assert inspect.getdoc(getattr(picaset, name)), name
+
+
+def imports_of(path: Path) -> list[str]:
+    """The picaset modules that a file imports, without the package's own name."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "picaset":
+            found.append(node.module.removeprefix("picaset").removeprefix("."))
+        if isinstance(node, ast.Import):
+            found += [name.name.removeprefix("picaset.") for name in node.names if name.name.startswith("picaset.")]
+    return found
+
+
+def position(layers: list[str], name: str) -> int:
+    assert name in layers, f"{name} has no place in the order of imports"
+    return layers.index(name)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path: Path):
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    if parts == ("__init__",):
+        return
+    for module in filter(None, imports_of(path)):
+        target = module.split(".")
+        assert position(LAYERS, target[0]) <= position(LAYERS, parts[0]), f"{path} imports {module}"
+        if target[0] == parts[0] == "operators" and parts[1] != "__init__":
+            assert position(WITHIN_OPERATORS, target[1]) < position(WITHIN_OPERATORS, parts[1]), (
+                f"{path} imports {module}"
+            )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_file_is_read_in_one_sitting(path: Path):
+    assert len(path.read_text().splitlines()) <= 300
+
+
+CORE = ["torch", "numpy", "safetensors", "jaxtyping", "tyro", "rich"]
+EXTRAS = ["scipy", "sklearn", "matplotlib", "PIL", "jinja2", "lightning_fabric", "torchmetrics", "fastapi", "beartype",
+          "torch_geometric", "tensorboard", "pyarrow", "hypothesis", "pandas"]  # fmt: skip
+
+
+def run_without_extras(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process where every package beyond the core is missing."""
+    block = f"""
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {EXTRAS!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Blocked())
+"""
+    return subprocess.run([sys.executable, "-c", block + code], capture_output=True, text=True)
+
+
+def test_the_core_needs_no_extra():
+    finished = run_without_extras("import torch, picaset; print(picaset.Picaso(2, 3)(torch.zeros(1, 5, 2)).shape)")
+    assert finished.stdout.strip() == "torch.Size([1, 1, 3])", finished.stderr
+
+
+def test_a_command_that_needs_an_extra_says_which_in_one_line(tmp_path):
+    code = f"from picaset.commands import main; sys.exit(main(['tour', '--out', {str(tmp_path)!r}]))"
+    finished = run_without_extras(code)
+    assert finished.returncode == 1
+    assert finished.stderr == (
+        "picaset: drawing the figure needs matplotlib; install it with: pip install 'picaset[experiments]'\n"
+    )
+
+
+def test_the_extras_are_declared():
+    import tomllib
+
+    declared = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
+    assert sorted(name.split(">")[0] for name in declared["dependencies"]) == sorted(CORE)
+
+
+def test_the_wheel_carries_types_and_weights():
+    assert (PACKAGE / "py.typed").is_file()
+    assert (PACKAGE / "weights" / "walking_templates" / "README.md").is_file()
