@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset import MeanPool, SumPool
+from picaset import MeanPool, MultiheadAttentionBlock, SumPool
 from tests.operators import DIM, OPERATORS, Case
 
 HALVES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -46,3 +46,26 @@ def test_a_long_mean_and_a_long_sum_are_exact_to_rounding(dtype: torch.dtype):
     ones = torch.ones(1, 20_000, 3, dtype=dtype)
     assert (MeanPool()(ones) == 1).all()
     assert_close(SumPool()(ones).float(), torch.full((1, 1, 3), 20_000.0), rtol=torch.finfo(dtype).eps, atol=0)
+
+
+def test_a_mean_does_not_overflow_where_the_sum_would():
+    fives = torch.full((1, 20_000, 3), 5.0, dtype=torch.float16)  # their sum is beyond float16
+    assert (MeanPool()(fives) == 5).all()
+
+
+@HALVES
+@pytest.mark.parametrize("order", ["project", "absorb"])
+def test_scores_and_sums_are_taken_in_float32(order, dtype: torch.dtype):
+    torch.manual_seed(0)
+    block = MultiheadAttentionBlock(DIM, DIM, 8, num_heads=2).to(dtype)
+    elements, queries = ((3 * torch.randn(1, size, DIM)).to(dtype) for size in (50, 4))
+    view = block.view(elements, None, num_queries=4, order=order)
+    asked = block.scaled(block.query_map(queries))
+    state = view.summarize(asked)
+    assert {state.largest.dtype, state.total.dtype, state.weighted.dtype} == {torch.float32}
+    if order == "project":
+        exact = asked.double() @ view.keys.double().transpose(-2, -1)
+    else:
+        weight = block.key_map.weight.double().reshape(2, 4, DIM)
+        exact = asked.double() @ weight @ elements.double()[:, None].transpose(-2, -1)
+    assert_close(view.scores(asked).double(), exact, rtol=1e-5, atol=1e-5)

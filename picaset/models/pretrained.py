@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
+from safetensors.torch import load_file, save  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
 
 from picaset.files import replacing
@@ -53,7 +53,7 @@ class PretrainedNetwork(nn.Module):
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
         with replacing(directory / "config.json") as config, replacing(directory / "model.safetensors") as model:
             config.write_text(json.dumps(description, indent=2) + "\n")
-            save_file(weights, model)
+            model.write_bytes(save(weights))
 
     @classmethod
     def from_pretrained(cls: type[Network], directory: str | os.PathLike[str]) -> Network:

@@ -70,6 +70,7 @@ def draw_template_walk(walks: list[Walk], folder: Path) -> list[Path]:
     axes = figure.subplots(1, len(walks), sharex=True, sharey=True, squeeze=False)[0]
     for axis, walk in zip(axes, walks, strict=True):
         draw_walk(axis, walk)
+    draw_legend(axes[len(walks) // 2])
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"template_walk.{suffix}" for suffix in ("svg", "png")]
     for path in paths:
@@ -99,3 +100,15 @@ def draw_walk(axis: Any, walk: Walk) -> None:
     axis.set_axisbelow(True)
     for spine in axis.spines.values():
         spine.set_visible(False)
+
+
+def draw_legend(axis: Any) -> None:
+    """What the marks mean, at the bottom of a panel."""
+    marks = {
+        "start": dict(marker="o", markersize=7, markerfacecolor="white", markeredgewidth=1.6),
+        "step": dict(marker="o", markersize=5, markeredgecolor="white"),
+        "end": dict(marker="*", markersize=13, markeredgecolor="white"),
+    }
+    for label, mark in marks.items():
+        axis.plot([], [], linestyle="none", color="#555555", label=label, **mark)
+    axis.legend(loc="lower left", fontsize=10, frameon=False, handletextpad=0.2, borderaxespad=0.2)
