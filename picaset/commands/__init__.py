@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, Protocol, Union, cast
+from typing import Annotated, Any, Protocol, Union, cast, runtime_checkable
 
 import tyro
 
@@ -12,6 +12,7 @@ from picaset.commands.version import Version
 from picaset.extras import MissingExtraError
 
 
+@runtime_checkable
 class Command(Protocol):
     """What a command is, once its arguments are read."""
 
