@@ -34,6 +34,11 @@ def collate(samples: Sequence[Any]) -> Any:
     """
     if len(samples) == 0:
         raise ValueError("collate: expected at least one sample; got none.")
+    if not isinstance(samples[0], (tuple, Tensor, np.ndarray)):
+        raise TypeError(
+            "collate: a sample must be a set (n, D), or a tuple whose first entry is one; "
+            f"got {type(samples[0]).__name__}."
+        )
     if isinstance(samples[0], tuple):
         sets, *others = zip(*cast(Sequence[tuple[Any, ...]], samples), strict=True)
         return (SetBatch.from_list(sets), *(default_collate(list(other)) for other in others))
@@ -44,8 +49,8 @@ class SimilarSizeBatches(Sampler[list[int]]):
     """Batches of sets of similar size, in an order drawn anew every epoch.
 
     Sets are shuffled, sorted by size within pools of ``pool`` batches, cut into batches, and
-    the batches shuffled: close to random, with little padding. ``set_epoch`` redraws, and the same seed
-    and epoch give the same batches.
+    the batches shuffled: close to random, with little padding. Every pass is an epoch with an order of its
+    own; the same seed and epoch give the same batches, and ``set_epoch`` returns to one.
 
     Args:
         sizes: The number of elements of every set of the data set.
@@ -70,7 +75,7 @@ class SimilarSizeBatches(Sampler[list[int]]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose which shuffling the next pass uses."""
+        """Choose the epoch of the next pass, as when a run is resumed."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -78,6 +83,7 @@ class SimilarSizeBatches(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         generator = np.random.default_rng([self.seed, self.epoch])
+        self.epoch += 1
         shuffled = generator.permutation(len(self.sizes))
         batches: list[list[int]] = []
         for start in range(0, len(shuffled), self.batch_size * self.pool):

@@ -12,19 +12,21 @@ def check_floating(elements: Tensor, *, caller: str) -> None:
 
 
 def check_finite(elements: Tensor, *, caller: str) -> None:
-    finite = elements.isfinite()
-    if not bool(finite.all()):
-        row = int((~finite.all(dim=-1)).nonzero()[0])
+    wrong = ~elements.isfinite()
+    if bool(wrong.any()):
+        row, column = (int(index) for index in wrong.nonzero()[0])
         raise ValueError(
-            f"{caller}: elements must be finite; element {row} is {elements[row]}. Remove it or fill it in first."
+            f"{caller}: elements must be finite; element {row} has {elements[row, column].item()} in feature {column}. "
+            "Remove it or fill it in first."
         )
 
 
 def check_mask(mask: Tensor, elements: Tensor, *, caller: str) -> None:
+    check_tensor(mask, caller=caller, name="mask", hint="Pass torch.as_tensor(mask).")
     if mask.dtype is not torch.bool:
         raise TypeError(
             f"{caller}: mask must be boolean, True where an element is present; got {mask.dtype}. "
-            "If yours marks the padding, pass ~mask."
+            "Pass mask.bool(), or ~mask.bool() if yours marks the padding."
         )
     if mask.shape != elements.shape[:2]:
         raise ValueError(
@@ -37,14 +39,21 @@ def check_mask(mask: Tensor, elements: Tensor, *, caller: str) -> None:
         )
 
 
+def check_tensor(value: object, *, caller: str, name: str, hint: str) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{caller}: {name} must be a torch tensor; got {type(value).__name__}. {hint}")
+
+
 def check_divides(num_heads: int, dim: int, *, caller: str) -> None:
     check_positive(caller=caller, num_heads=num_heads, dim=dim)
     if dim % num_heads:
         raise ValueError(f"{caller}: num_heads must divide dim; got num_heads={num_heads} and dim={dim}.")
 
 
-def check_positive(*, caller: str, **sizes: int) -> None:
+def check_positive(*, caller: str, **sizes: object) -> None:
     for name, size in sizes.items():
+        if not isinstance(size, int):
+            raise TypeError(f"{caller}: {name} must be a whole number; got {size!r}.")
         if size < 1:
             raise ValueError(f"{caller}: {name} must be at least 1; got {size}.")
 

@@ -13,7 +13,7 @@ Dimensions:  B sets   N elements of the largest set   D features   total element
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -66,7 +66,7 @@ class SetBatch:
             if (one.dtype, one.device) != (tensors[0].dtype, tensors[0].device):
                 raise TypeError(
                     f"SetBatch.from_list: all sets must have one dtype and device; set 0 is {tensors[0].dtype} "
-                    f"on {tensors[0].device}, set {index} is {one.dtype} on {one.device}."
+                    f"on {tensors[0].device}, set {index} is {one.dtype} on {one.device}. Convert them with .to(...)."
                 )
         sizes = torch.tensor([len(one) for one in tensors], device=tensors[0].device)
         return cls(torch.cat(tensors), offsets_of(sizes))
@@ -129,6 +129,7 @@ class SetBatch:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> Float[Tensor, "n D"]:
+        index = whole_number(index)
         if not -len(self) <= index < len(self):
             raise IndexError(f"SetBatch: no set {index} in a batch of {len(self)}.")
         index %= len(self)
@@ -138,12 +139,19 @@ class SetBatch:
         return (self[index] for index in range(len(self)))
 
     def __repr__(self) -> str:
-        sizes = self.sizes
-        span = f" of {int(sizes.min())} to {int(sizes.max())} elements" if len(self) else ""
+        dtype = str(self.elements.dtype).removeprefix("torch.")
+        smallest = int(self.sizes.min()) if len(self) else 0
+        span = f"{smallest}" if smallest == self.largest else f"{smallest} to {self.largest}"
         return (
-            f"SetBatch({len(self)} sets{span}, {self.elements.shape[1]} features, "
-            f"{str(self.elements.dtype).removeprefix('torch.')}, {self.elements.device})"
+            f"SetBatch({len(self)} {'set' if len(self) == 1 else 'sets'} of {span} elements, "
+            f"{self.elements.shape[1]} features, {dtype}, {self.elements.device})"
         )
+
+
+def whole_number(index: object) -> int:
+    if not isinstance(index, SupportsIndex):
+        raise TypeError(f"SetBatch: index one set at a time, with a whole number; got {type(index).__name__}.")
+    return index.__index__()
 
 
 def offsets_of(sizes: Int[Tensor, " B"]) -> Int[Tensor, " B_plus_1"]:
@@ -152,6 +160,10 @@ def offsets_of(sizes: Int[Tensor, " B"]) -> Int[Tensor, " B_plus_1"]:
 
 
 def as_set(one: Tensor | NDArray[np.floating], index: int) -> Float[Tensor, "n D"]:
+    if isinstance(one, np.ndarray):
+        if one.dtype.kind not in "fiub":
+            raise TypeError(f"SetBatch.from_list: every set must hold numbers; set {index} holds {one.dtype}.")
+        one = np.ascontiguousarray(one)
     elements = torch.as_tensor(one)
     if elements.dim() != 2:
         raise ValueError(

@@ -321,6 +321,12 @@ OPERATORS = [
         plain(reference.deep_sets, pool=reference.max_pool, num_outputs=1),
     ),
     Case(
+        "DeepSets with sum",
+        lambda: DeepSets(DIM, OUT, dim=7, pool="sum"),
+        plain(reference.deep_sets, pool=reference.sum_pool, num_outputs=1),
+        exempt={"repetition": "a sum grows with the copies"},
+    ),
+    Case(
         "SetTransformer",
         lambda: SetTransformer(DIM, 5, dim=OUT, num_heads=HEADS, num_inducing=INDUCING, num_outputs=2),
         plain(
@@ -341,6 +347,18 @@ OPERATORS = [
             num_encoders=2,
             num_steps=2,
             num_decoders=1,
+            num_heads=HEADS,
+        ),
+    ),
+    Case(
+        "Picaso of elements by themselves",
+        lambda: Picaso(DIM, 5, dim=OUT, num_heads=HEADS, encoder="elementwise", num_decoder_blocks=0),
+        plain(
+            reference.attention_network,
+            encode=reference.one_layer,
+            num_encoders=2,
+            num_steps=3,
+            num_decoders=0,
             num_heads=HEADS,
         ),
     ),

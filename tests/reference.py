@@ -179,7 +179,7 @@ def gru(weights, x, h):
 
 
 def soft_kmeans(weights, X, *, num_steps, compete, temperature):
-    """Proposition 2: as the paper writes it (Eq. 10), and as K-means means it."""
+    """Proposition 2: as the paper writes it (Eq. 8), and as K-means means it."""
     T = weights["templates"]
     for _ in range(num_steps):
         if not compete:
@@ -232,6 +232,10 @@ def layers(weights, count, X):
         X = linear(weights, f"{2 * index}", X)
         X = relu(X) if index < count - 1 else X
     return X
+
+
+def one_layer(weights, X, **_):
+    return relu(linear(weights, "network.0", X))
 
 
 def deep_sets(weights, X, *, pool, num_outputs):

@@ -111,6 +111,7 @@ def write(path, content) -> None:
     ("content", "message"),
     [
         ({"state_dict": {"enc.0.I": Harmful()}}, "holds more than tensors, and loading it could run code."),
+        ({0: torch.zeros(2)}, 'must hold a state dict, or {"state_dict": ...}'),
         ([1, 2, 3], 'must hold a state dict, or {"state_dict": ...}'),
         ({"state_dict": {"fc.weight": torch.zeros(2)}}, "is not of the public Set Transformer program, which has no 'fc.weight'."),
         ({"enc.0.I": torch.zeros(1, 2, 4)}, "must have encoders of one kind (ISAB or SAB), a PMA, SABs and a last linear layer."),
@@ -147,6 +148,11 @@ def test_heads_that_do_not_divide_the_width_are_refused(tmp_path):
     write(tmp_path / "file", public_checkpoint(norm=False))
     with pytest.raises(ValueError, match="is 12 wide, which num_heads=5 does not divide"):
         from_authors_checkpoint(tmp_path / "file", num_heads=5)
+
+
+def test_no_heads_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="num_heads must be at least 1; got 0"):
+        from_authors_checkpoint(tmp_path / "file", num_heads=0)
 
 
 def test_encoders_of_different_sizes_are_refused(tmp_path):

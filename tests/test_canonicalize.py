@@ -1,5 +1,6 @@
 """A canonicalized network moves and grows with its data."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +44,24 @@ def test_a_set_of_equal_points_has_scale_one_wherever_it_lies():
         shift, scale = place_of(torch.full((1, 7, DIM), value), None)
         assert (scale == 1).all()
         assert_close(shift, torch.full((1, 1, DIM), value))
+
+
+@pytest.mark.parametrize("size", [1e-23, 1e-30, 1e25])
+def test_sets_of_any_size_are_brought_to_unit_spread(size: float):
+    seen = Canonicalize(Remember(), lambda prediction, shift, scale: prediction)(size * torch.randn(1, 50, 2))
+    assert_close(seen.square().mean(), torch.tensor(1.0))
+
+
+def test_a_scale_below_half_precision_gives_no_nan():
+    elements = torch.zeros(1, 4000, 1, dtype=torch.float16)
+    elements[0, 0] = 6e-8
+    network = Canonicalize(MeanPool(), lambda prediction, shift, scale: prediction * scale + shift)
+    assert network(elements).isfinite().all()
+
+
+def test_an_encoder_of_sets_without_slots_returns_none():
+    network = Canonicalize(SelfAttention(DIM, 4, num_heads=2), lambda encoded, shift, scale: encoded)
+    assert network(torch.zeros(3, 0, DIM)).shape == (3, 0, 4)
 
 
 def test_an_empty_set_has_shift_zero_and_scale_one():

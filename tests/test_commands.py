@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from picaset import PicasoPool
 from picaset.commands import COMMANDS, main
 
 EXAMPLES = [
@@ -44,7 +46,20 @@ def test_the_tour_draws_its_figure_and_shows_that_nothing_matters(tmp_path, caps
     shown = capsys.readouterr().out
     assert "700 elements" in shown
     assert "padding filled with NaN" in shown
+    assert shown.count("same") == 4
     assert "nan" not in shown
+
+
+def test_the_tour_says_so_when_something_matters(tmp_path, capsys, monkeypatch):
+    original = PicasoPool.forward
+
+    def reading_the_order(self, elements, mask=None):
+        first = elements[0, :1] if isinstance(elements, torch.Tensor) else elements[0][:1]
+        return original(self, elements, mask) + first.nan_to_num().sum()
+
+    monkeypatch.setattr(PicasoPool, "forward", reading_the_order)
+    assert main(["tour", "--out", str(tmp_path)]) == 1
+    assert "DIFFERENT" in capsys.readouterr().out
 
 
 def test_versions_come_as_json_too(capsys):
@@ -58,8 +73,13 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_no_traceback(tmp_path):
         [Path(sys.executable).parent / "picaset", "tour", "--out", tmp_path / "file"], capture_output=True, text=True
     )
     assert finished.returncode == 1
-    assert finished.stderr.startswith("picaset: ")
-    assert finished.stderr.count("\n") == 1
+    assert finished.stderr == f"picaset: {tmp_path / 'file'}: File exists\n"
+    assert finished.stdout == ""
+
+
+def test_the_package_is_the_command():
+    finished = subprocess.run([sys.executable, "-m", "picaset", "version"], capture_output=True, text=True)
+    assert finished.stdout.startswith("picaset ")
 
 
 def test_an_unknown_command_lists_the_known_ones():

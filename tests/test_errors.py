@@ -11,12 +11,14 @@ from picaset import (
     AttentionPool,
     DeepSets,
     GatedAttentionPool,
+    GeneralizedPicaso,
     InducedSelfAttention,
     JanossyPool,
     MeanPool,
     MultiheadAttentionBlock,
     Picaso,
     PicasoPool,
+    SelfAttention,
     SetBatch,
     SetTransformer,
     SimilarSizeBatches,
@@ -25,6 +27,7 @@ from picaset import (
     SortPool,
     collate,
     em_step,
+    log_likelihood,
 )
 from tests.operators import DIM, OPERATORS, Case
 
@@ -50,7 +53,7 @@ def test_wrong_mask_shape_is_reported_with_both_shapes():
 def test_a_mask_of_numbers_is_refused_with_the_polarity():
     with raises(
         TypeError,
-        "mask must be boolean, True where an element is present; got torch.float32. If yours marks the padding, pass ~mask.",
+        "mask must be boolean, True where an element is present; got torch.float32. Pass mask.bool(), or ~mask.bool() if yours marks the padding.",
     ):
         pool()(torch.zeros(2, 5, 12), torch.ones(2, 5))
 
@@ -77,7 +80,7 @@ def test_every_operator_refuses_a_single_set_without_its_batch_axis(case: Case):
 WITH_A_WIDTH = [
     case
     for case in OPERATORS
-    if not case.name.startswith(("MeanPool", "SumPool", "MaxPool", "em_step", "Elementwise", "Canon", "DeepSets"))
+    if not case.name.startswith(("MeanPool", "SumPool", "MaxPool", "em_step", "Elementwise", "Canon"))
 ]
 
 
@@ -113,6 +116,33 @@ def test_a_mask_beside_a_set_batch_is_refused():
         pool()(batch, torch.ones(1, 5, dtype=torch.bool))
 
 
+def test_what_is_no_tensor_is_refused_with_the_way_out():
+    with raises(
+        TypeError,
+        "AttentionPool: elements must be a torch tensor; got list. A list of sets becomes a batch by SetBatch.from_list(sets).",
+    ):
+        pool()([torch.zeros(5, 12)])
+    with raises(TypeError, "AttentionPool: mask must be a torch tensor; got ndarray. Pass torch.as_tensor(mask)."):
+        pool()(torch.zeros(2, 5, 12), np.ones((2, 5), dtype=bool))
+
+
+def test_a_size_that_is_no_whole_number_is_refused():
+    with raises(TypeError, "PicasoPool: num_heads must be a whole number; got 2.0."):
+        PicasoPool(12, num_templates=3, num_heads=2.0)
+
+
+def test_a_network_speaks_in_its_own_name():
+    with raises(ValueError, "Picaso: elements must have 2 features; got 3, in (4, 5, 3)."):
+        Picaso(2, 3)(torch.zeros(4, 5, 3))
+    with raises(ValueError, "DeepSets: elements must have 2 features; got 3, in (5, 3)."):
+        DeepSets(2, 3)(SetBatch.from_list([torch.zeros(5, 3)]))
+
+
+def test_queries_of_another_precision_are_refused():
+    with raises(TypeError, "queries are torch.float64 and elements torch.float32; convert one."):
+        MultiheadAttentionBlock(3, 12, 8, num_heads=2)(torch.zeros(2, 5, 3).double(), torch.zeros(2, 7, 12))
+
+
 def test_queries_for_another_number_of_sets_are_refused():
     block = MultiheadAttentionBlock(3, 12, 8, num_heads=2)
     with raises(
@@ -125,7 +155,11 @@ def test_queries_for_another_number_of_sets_are_refused():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: PicasoPool(10, num_templates=4, num_heads=3), "num_heads must divide dim; got num_heads=3 and dim=10."),
+        (lambda: PicasoPool(10, num_templates=4, num_heads=3), "PicasoPool: num_heads must divide dim; got num_heads=3 and dim=10."),
+        (lambda: Picaso(2, 3, dim=10, num_heads=3), "Picaso: num_heads must divide dim; got num_heads=3 and dim=10."),
+        (lambda: GeneralizedPicaso(10, num_templates=4, num_heads=3), "GeneralizedPicaso: num_heads must divide dim"),
+        (lambda: SelfAttention(2, 10, num_heads=3), "SelfAttention: num_heads must divide dim"),
+        (lambda: PicasoPool(10, num_templates=4, num_heads=2, order="projct"), "order must be one of 'project', 'absorb'; got 'projct'."),
         (lambda: PicasoPool(10, num_templates=0, num_heads=2), "PicasoPool: num_templates must be at least 1; got 0."),
         (lambda: PicasoPool(10, num_templates=4, num_heads=2, num_steps=0), "PicasoPool: num_steps must be at least 1; got 0."),
         (lambda: PicasoPool(10, num_templates=4, num_heads=2, form="lee"), "form must be one of 'paper', 'authors'; got 'lee'."),
@@ -165,14 +199,17 @@ def packed(offsets: list[int], dtype: torch.dtype = torch.int64) -> SetBatch:
         (lambda: SetBatch.from_list([]), ValueError, "expected at least one set; got an empty list."),
         (lambda: SetBatch.from_list([torch.zeros(2, 3), torch.zeros(2)]), ValueError, "every set must have shape (n, D); set 1 has (2,)."),
         (lambda: SetBatch.from_list([torch.zeros(2, 3), torch.zeros(2, 4)]), ValueError, "set 0 has 3, set 1 has 4."),
-        (lambda: SetBatch.from_list([torch.zeros(2, 3), torch.zeros(2, 3).double()]), TypeError, "set 0 is torch.float32 on cpu, set 1 is torch.float64 on cpu."),
+        (lambda: SetBatch.from_list([torch.zeros(2, 3), torch.zeros(2, 3).double()]), TypeError, "set 0 is torch.float32 on cpu, set 1 is torch.float64 on cpu. Convert them with .to(...)."),
         (lambda: SetBatch.from_list([torch.zeros(2, 3, dtype=torch.int64)]), TypeError, "set 0: elements must be floating-point numbers; got torch.int64."),
-        (lambda: SetBatch.from_list([torch.zeros(1, 2), torch.tensor([[0.0, 1.0], [2.0, torch.nan]])]), ValueError, "set 1: elements must be finite; element 1 is"),
-        (lambda: SetBatch.from_list([np.array([[np.inf]])]), ValueError, "set 0: elements must be finite; element 0 is"),
+        (lambda: SetBatch.from_list([torch.zeros(1, 2), torch.tensor([[0.0, 1.0], [2.0, torch.nan]])]), ValueError, "set 1: elements must be finite; element 1 has nan in feature 1. Remove it or fill it in first."),
+        (lambda: SetBatch.from_list([np.array([[np.inf]])]), ValueError, "set 0: elements must be finite; element 0 has inf in feature 0."),
         (lambda: SetBatch.from_padded(torch.zeros(3, 2)), ValueError, "elements must have shape (B, N, D); got (3, 2)."),
         (lambda: SetBatch.from_padded(torch.zeros(3, 2, 4), torch.ones(3, 3, dtype=torch.bool)), ValueError, "mask must have shape (B, N) = (3, 2)"),
         (lambda: SetBatch.from_list([torch.zeros(2, 3)])[1], IndexError, "no set 1 in a batch of 1."),
+        (lambda: SetBatch.from_list([torch.zeros(2, 3)])[0:1], TypeError, "index one set at a time, with a whole number; got slice."),
+        (lambda: SetBatch.from_list([np.array([["a"]])]), TypeError, "every set must hold numbers; set 0 holds <U1."),
         (lambda: collate([]), ValueError, "expected at least one sample; got none."),
+        (lambda: collate([{"set": torch.zeros(2, 3)}]), TypeError, "a sample must be a set (n, D), or a tuple whose first entry is one; got dict."),
     ],
 )  # fmt: skip
 def test_sets_that_cannot_be_are_refused(build, kind, message: str):
@@ -184,6 +221,17 @@ def test_the_em_step_speaks_in_its_own_name():
     mixture = picaset.Mixture(torch.zeros(1, 2, 3), torch.ones(1, 2, 1), torch.zeros(1, 2))
     with raises(ValueError, "em_step: elements must have shape (B, N, D); got (4, 3)."):
         em_step(mixture, torch.zeros(4, 3))
+    with raises(
+        ValueError, "em_step: means must have shape (B, K, D) with B = 5 and D = 3, as the elements; got (1, 2, 3)."
+    ):
+        em_step(mixture, torch.zeros(5, 4, 3))
+    with raises(
+        ValueError,
+        "log_likelihood: variances must have shape (1, 2, 1) or (1, 2, 3) to match means of shape (1, 2, 3); got (1, 2, 2).",
+    ):
+        log_likelihood(mixture._replace(variances=torch.ones(1, 2, 2)), torch.zeros(1, 4, 3))
+    with raises(ValueError, "log_weights must have shape (1, 2) to match means of shape (1, 2, 3); got (1, 3)."):
+        em_step(mixture._replace(log_weights=torch.zeros(1, 3)), torch.zeros(1, 4, 3))
 
 
 def test_autocast_may_mix_precisions():

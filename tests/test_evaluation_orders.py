@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from picaset import AttentionState, MultiheadAttentionBlock, PicasoPool
-from picaset.operators.attention import cheapest_order
+from picaset.operators.attention import AbsorbedSet, ProjectedSet, cheapest_order
 from tests.operators import DIM, HEADS, OUT, TEMPLATES
 from tests.random_sets import Sets, sets
 
@@ -146,6 +146,22 @@ def test_the_order_with_fewer_multiplications_is_chosen(num_queries, num_steps, 
     # Absorbing is cheaper when L K (H - 1) < D: here 3 L K < 128.
     order = cheapest_order(num_queries=num_queries, num_heads=4, dim_elements=128, dim=128, num_steps=num_steps)
     assert order == expected
+
+
+def test_narrow_elements_are_absorbed_and_wide_ones_projected():
+    # Per element: projecting 4 E D + 4 K D, absorbing 4 K H E. With D = 16, H = 4, K = 8: 16 E + 128 against 32 E.
+    orders = [cheapest_order(num_queries=8, num_heads=4, dim_elements=width, dim=16) for width in (7, 8, 9, 100)]
+    assert orders == ["absorb", "project", "project", "project"]
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "share", "expected"),
+    [(3, True, AbsorbedSet), (4, True, ProjectedSet), (4, False, AbsorbedSet)],
+)
+def test_a_cascade_counts_the_steps_that_share_a_view(num_steps: int, share: bool, expected: type):
+    pool = PicasoPool(128, num_templates=14, num_heads=4, num_steps=num_steps, share=share)
+    for _, view in pool.steps(torch.zeros(1, 3, 128), None):
+        assert isinstance(view, expected)
 
 
 @given(data=sets())

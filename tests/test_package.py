@@ -4,6 +4,8 @@ import ast
 import inspect
 import subprocess
 import sys
+import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,29 +16,32 @@ PACKAGE = Path(picaset.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Imports point one way: a part may import from those above it.
-LAYERS = ["checks", "extras", "files", "sets", "batching", "operators", "scale", "models", "data", "tasks", "training",
-          "experiments", "reports", "estimators", "commands"]  # fmt: skip
+LAYERS = [
+    "checks", "extras", "files", "sets", "batching", "operators", "scale", "models", "data", "tasks", "training",
+    "experiments", "reports", "estimators", "__init__", "commands", "__main__",
+]  # fmt: skip
 WITHIN_OPERATORS = [
-    "state", "inputs", "trace", "attention", "block", "encoders", "simple_pools", "picaso", "generalized_picaso",
-    "attention_pools", "janossy_pool", "sort_pool", "slot_attention", "soft_kmeans", "mixture", "canonicalize",
+    "numerics", "templates", "state", "inputs", "trace", "attention", "block", "encoders", "simple_pools", "picaso",
+    "generalized_picaso", "attention_pools", "janossy_pool", "sort_pool", "slot_attention", "soft_kmeans", "mixture",
+    "canonicalize",
 ]  # fmt: skip
 
+# As the design gives them; a value is a default, and "..." the keywords of the block.
 DESIGNED = {
-    "MultiheadAttentionBlock": "dim_queries, dim_elements, dim, *, num_heads, form, norm, residual, feed_forward",
-    "SelfAttention": "dim_in, dim, *, num_heads",
-    "InducedSelfAttention": "dim_in, dim, *, num_heads, num_inducing",
-    "AttentionPool": "dim, *, num_templates, num_heads",
-    "PicasoPool": "dim, *, num_templates, num_heads, num_steps",
-    "GeneralizedPicaso": "dim, *, num_templates, num_heads, num_steps",
-    "MeanPool": "",
-    "SumPool": "",
-    "MaxPool": "",
-    "SlotAttention": "dim, *, num_slots, num_steps",
-    "SoftKMeans": "dim, *, num_templates, num_steps",
+    "MultiheadAttentionBlock": "dim_queries, dim_elements, dim, *, num_heads, form='paper', norm=False, "
+    "residual=True, feed_forward=True",
+    "SelfAttention": "dim_in, dim, *, num_heads, ...",
+    "InducedSelfAttention": "dim_in, dim, *, num_heads, num_inducing, ...",
+    "AttentionPool": "dim, *, num_templates, num_heads, ...",
+    "PicasoPool": "dim, *, num_templates, num_heads, num_steps=3, ...",
+    "GeneralizedPicaso": "dim, *, num_templates, num_heads, num_steps=3, ...",
+    "SlotAttention": "dim, *, num_slots, num_steps=3",
+    "SoftKMeans": "dim, *, num_templates, num_steps=3",
     "Canonicalize": "network, restore",
-    "DeepSets": "dim_in, dim_out, *, dim, pool, num_outputs",
-    "SetTransformer": "dim_in, dim_out, *, dim, num_heads, num_inducing, num_outputs, num_decoder_blocks",
-    "Picaso": "dim_in, dim_out, *, dim, num_heads, encoder, num_inducing, num_outputs, num_steps, num_decoder_blocks",
+    "DeepSets": "dim_in, dim_out, *, dim=128, pool='mean', num_outputs=1",
+    "SetTransformer": "dim_in, dim_out, *, dim=128, num_heads=4, num_inducing=32, num_outputs=1, num_decoder_blocks=1",
+    "Picaso": "dim_in, dim_out, *, dim=128, num_heads=4, encoder='induced', num_inducing=32, num_outputs=1, "
+    "num_steps=3, num_decoder_blocks=1",
     "SetBatch": "elements, offsets",
 }
 
@@ -44,12 +49,24 @@ DESIGNED = {
 @pytest.mark.parametrize("name", DESIGNED)
 def test_public_names_have_the_designed_signature(name: str):
     parameters = inspect.signature(getattr(picaset, name)).parameters
-    positional, _, keywords = DESIGNED[name].partition("*")
+    positional, _, keywords = (part.strip(" ,") for part in DESIGNED[name].partition("*"))
     by_position = [key for key, value in parameters.items() if value.kind is value.POSITIONAL_OR_KEYWORD]
-    by_keyword = [key for key, value in parameters.items() if value.kind is value.KEYWORD_ONLY]
-    expected = positional.replace(",", " ").split()
-    assert by_position == expected or (not expected and set(by_position) <= {"args", "kwargs"})
-    assert set(keywords.replace(",", " ").split()) <= set(by_keyword)
+    assert by_position == positional.split(", ")
+    for word in filter(None, keywords.split(", ")):
+        if word == "...":
+            assert any(value.kind is value.VAR_KEYWORD for value in parameters.values())
+            continue
+        key, _, default = word.partition("=")
+        assert parameters[key].kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameters[key].default == (ast.literal_eval(default) if default else inspect.Parameter.empty)
+
+
+@pytest.mark.parametrize("name", ["AttentionPool", "PicasoPool", "GeneralizedPicaso"])
+def test_operators_made_of_blocks_pass_on_the_keywords_of_the_block(name: str):
+    options = {"form": "authors", "norm": True, "residual": False, "feed_forward": False}
+    operator = getattr(picaset, name)(4, num_templates=2, num_heads=2, **options)
+    (block,) = (module for module in operator.modules() if isinstance(module, picaset.MultiheadAttentionBlock))
+    assert (block.form, block.residual, block.feed_forward) == ("authors", False, False)
 
 
 def test_every_exported_name_exists_and_is_documented():
@@ -62,7 +79,7 @@ def imports_of(path: Path) -> list[str]:
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "picaset":
-            found.append(node.module.removeprefix("picaset").removeprefix("."))
+            found.append(node.module.removeprefix("picaset").removeprefix(".") or "__init__")
         if isinstance(node, ast.Import):
             found += [name.name.removeprefix("picaset.") for name in node.names if name.name.startswith("picaset.")]
     return found
@@ -76,9 +93,7 @@ def position(layers: list[str], name: str) -> int:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_one_way(path: Path):
     parts = path.relative_to(PACKAGE).with_suffix("").parts
-    if parts == ("__init__",):
-        return
-    for module in filter(None, imports_of(path)):
+    for module in imports_of(path):
         target = module.split(".")
         assert position(LAYERS, target[0]) <= position(LAYERS, parts[0]), f"{path} imports {module}"
         if target[0] == parts[0] == "operators" and parts[1] != "__init__":
@@ -124,13 +139,20 @@ def test_a_command_that_needs_an_extra_says_which_in_one_line(tmp_path):
     )
 
 
-def test_the_extras_are_declared():
-    import tomllib
-
+def test_the_core_is_what_is_declared():
     declared = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
     assert sorted(name.split(">")[0] for name in declared["dependencies"]) == sorted(CORE)
 
 
-def test_the_wheel_carries_types_and_weights():
-    assert (PACKAGE / "py.typed").is_file()
-    assert (PACKAGE / "weights" / "walking_templates" / "README.md").is_file()
+def test_the_wheel_carries_types_weights_and_nothing_of_the_tests(tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)],
+        cwd=PACKAGE.parent,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "picaset/py.typed" in names
+    assert "picaset/weights/walking_templates/model.safetensors" in names
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"picaset"}

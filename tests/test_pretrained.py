@@ -40,6 +40,12 @@ def test_a_saved_network_is_json_and_safetensors_alone(name: str, tmp_path):
     assert described["network"] == name
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_network_keeps_its_precision(dtype, tmp_path):
+    NETWORKS["Picaso"]().to(dtype).save_pretrained(tmp_path)
+    assert {weight.dtype for weight in Picaso.from_pretrained(tmp_path).parameters()} == {dtype}
+
+
 @pytest.fixture
 def saved(tmp_path):
     NETWORKS["Picaso"]().save_pretrained(tmp_path)
@@ -118,6 +124,13 @@ def test_a_missing_file_is_named(saved, name: str):
     (saved / name).unlink()
     with refuses(f"{saved / name} does not exist", FileNotFoundError):
         Picaso.from_pretrained(saved)
+
+
+def test_a_folder_that_is_none_is_named(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    for path in (tmp_path / "file", tmp_path / "nowhere"):
+        with refuses(f"{path} is not a folder; a network is one", FileNotFoundError):
+            Picaso.from_pretrained(path)
 
 
 def test_a_failed_write_leaves_what_was_there(saved, monkeypatch):

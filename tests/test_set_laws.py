@@ -25,11 +25,14 @@ def of_padded(case: Case, elements, mask) -> list[torch.Tensor]:
     )
 
 
-def gradient_of(output, elements):
-    """The gradient of a sum with fixed, uneven weights, so that nothing cancels."""
+def weighted_sum(output):
+    """A sum with fixed, uneven weights, so that nothing cancels in its gradient."""
     output = output.elements if isinstance(output, SetBatch) else output
-    weights = torch.linspace(-1, 2, output.numel(), dtype=output.dtype).reshape(output.shape)
-    (gradient,) = torch.autograd.grad((output * weights).sum(), elements, allow_unused=True)
+    return (output * torch.linspace(-1, 2, output.numel(), dtype=output.dtype).reshape(output.shape)).sum()
+
+
+def gradient_of(output, elements):
+    (gradient,) = torch.autograd.grad(weighted_sum(output), elements, allow_unused=True)
     return torch.zeros_like(elements) if gradient is None else gradient
 
 
@@ -54,11 +57,13 @@ def test_reordering_the_elements_reorders_an_encoders_output_and_changes_no_pool
 @given(data=sets())
 def test_what_the_padding_holds_is_never_read(case: Case, poison: float, data: Sets):
     elements, mask = data.padded()
-    clean = elements.clone().requires_grad_()
-    poisoned = elements.masked_fill(~mask[..., None], poison).requires_grad_()
-    expected, result = case.operator()(clean, mask), case.operator()(poisoned, mask)
-    assert_close(result, expected)
-    assert_close(gradient_of(result, poisoned), gradient_of(expected, clean))
+    outputs, gradients = [], []
+    for given_ in (elements.clone(), elements.masked_fill(~mask[..., None], poison)):
+        inputs = [given_.requires_grad_(), *case.operator().parameters()]
+        outputs.append(case.operator()(given_, mask))
+        gradients.append(torch.autograd.grad(weighted_sum(outputs[-1]), inputs, allow_unused=True))
+    assert_close(outputs[1], outputs[0])
+    assert_close(gradients[1], gradients[0])
 
 
 @every_operator

@@ -1,5 +1,6 @@
 """SetBatch, and how batches are made."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,9 +67,14 @@ def test_arrays_may_be_packed():
     assert batch.sizes.tolist() == [2, 3]
 
 
-def test_a_batch_describes_itself():
-    batch = draw_sets([7, 0, 5], seed=0).packed
-    assert repr(batch) == "SetBatch(3 sets of 0 to 7 elements, 6 features, float64, cpu)"
+@pytest.mark.parametrize(("sizes", "words"), [([7, 0, 5], "3 sets of 0 to 7 elements"), ([3], "1 set of 3 elements")])
+def test_a_batch_describes_itself(sizes: list[int], words: str):
+    assert repr(draw_sets(sizes, seed=0).packed) == f"SetBatch({words}, 6 features, float64, cpu)"
+
+
+def test_a_reversed_array_may_be_packed():
+    array = draw_sets([3], seed=0).sets[0].numpy()
+    assert torch.equal(SetBatch.from_list([array[::-1]])[0], torch.from_numpy(array.copy()).flip(0))
 
 
 def test_a_data_loader_collates_sets_and_labels():
@@ -101,9 +107,9 @@ def test_sets_of_similar_size_share_a_batch():
     assert padding(sizes, grouped) < padding(sizes, plain) / 10
 
 
-def test_epochs_differ_and_the_same_epoch_repeats():
+def test_every_pass_has_an_order_of_its_own_and_an_epoch_can_be_repeated():
     batches = SimilarSizeBatches(range(100), 7, seed=3)
-    first = list(batches)
+    first, second = list(batches), list(batches)
+    assert second != first
+    batches.set_epoch(0)
     assert list(batches) == first
-    batches.set_epoch(1)
-    assert list(batches) != first

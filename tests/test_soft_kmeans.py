@@ -1,5 +1,6 @@
 """Proposition 2, read both ways, and the EM step."""
 
+import copy
 import warnings
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.mixture import GaussianMixture
 from torch.testing import assert_close
 
 from picaset import Mixture, PicasoPool, SoftKMeans, em_step, log_likelihood
+from picaset.data.gaussian_mixtures import draw_mixtures
 from tests.operators import DIM, TEMPLATES
 from tests.random_sets import Sets, sets
 
@@ -51,10 +53,32 @@ def test_as_the_temperature_falls_soft_kmeans_becomes_kmeans(seed: int, steps: i
     assert_close(soft(points[None])[0].detach(), torch.from_numpy(hard.cluster_centers_))
 
 
-def test_a_centroid_without_points_stays():
-    kmeans = SoftKMeans(1, num_templates=2, temperature=1e-3)
-    kmeans.templates.data = torch.tensor([[0.0], [1e6]])
-    assert_close(kmeans(torch.tensor([[[-1.0], [3.0]]])), torch.tensor([[[1.0], [1e6]]]))
+@pytest.mark.parametrize("far", [9.7, 10.2, 11.0, 30.0, 1e4])
+def test_a_far_centroid_follows_the_equation_with_finite_gradients(far: float):
+    # Its shares underflow in float32; their ratio, which moves it, does not.
+    kmeans = SoftKMeans(1, num_templates=2, num_steps=1)
+    kmeans.templates.data = torch.tensor([[0.0], [far]])
+    points = torch.tensor([[[-0.1], [0.1], [0.2]]], requires_grad=True)
+    result = kmeans(points)
+    result.sum().backward()
+    assert points.grad is not None
+    assert points.grad.isfinite().all()
+    exact = copy.deepcopy(kmeans).double()(points.detach().double())
+    assert_close(result.double(), exact, rtol=1e-3, atol=1e-3)
+    assert -0.1 <= result[0, 1].item() <= 0.2001
+
+
+@pytest.mark.parametrize(("temperature", "expected"), [(1e-36, [-1.0, 3.0]), (1e-38, [1.0, 9.0])])
+def test_the_lowest_temperatures_give_no_nan(temperature: float, expected: list[float]):
+    # A far centroid is moved by the least far point; where even that share is beyond float32, it stays.
+    kmeans = SoftKMeans(1, num_templates=2, temperature=temperature)
+    kmeans.templates.data = torch.tensor([[0.0], [9.0]])
+    points = torch.tensor([[[-1.0], [3.0]]], requires_grad=True)
+    centroids = kmeans(points)
+    centroids.sum().backward()
+    assert points.grad is not None
+    assert points.grad.isfinite().all()
+    assert centroids.flatten().tolist() == expected
 
 
 def test_soft_kmeans_moves_with_its_points():
@@ -108,12 +132,29 @@ def test_an_em_step_never_lowers_the_likelihood(data: Sets, spherical: bool):
         before = after
 
 
-def test_a_component_without_points_keeps_its_place_and_can_return():
-    far = Mixture(torch.tensor([[[0.0], [1e9]]]), torch.ones(1, 2, 1), torch.tensor([[0.5, 0.5]]).log())
-    after = em_step(far, torch.tensor([[[-1.0], [1.0]]]))
-    assert_close(after.means, torch.tensor([[[0.0], [1e9]]]))
-    assert_close(after.variances, torch.ones(1, 2, 1))
-    assert after.log_weights.isfinite().all()
+@pytest.mark.parametrize("far", [13.0, 40.0, 1e3])
+def test_a_far_component_stays_finite_and_is_moved_by_the_nearest_points(far: float):
+    means = torch.tensor([[[0.0], [far]]], requires_grad=True)
+    mixture = Mixture(means, torch.ones(1, 2, 1), torch.tensor([[0.5, 0.5]]).log())
+    after = em_step(mixture, torch.tensor([[[-1.0], [1.0]]]))
+    sum(part.sum() for part in after).backward()
+    assert means.grad is not None
+    assert means.grad.isfinite().all()
+    assert_close(after.means[0, 1], torch.ones(1), rtol=1e-3, atol=1e-3)
+    assert after.log_weights[0, 1] < -50
+
+
+def test_gradients_through_em_are_finite_from_any_start():
+    for seed in range(200):
+        generator = torch.Generator().manual_seed(seed)
+        points, _ = draw_mixtures(1, 100, generator=generator)
+        means = (4 * torch.randn(1, 4, 2, generator=generator)).requires_grad_()
+        mixture = Mixture(means, torch.full((1, 4, 1), 0.09), torch.zeros(1, 4))
+        for _ in range(3):
+            mixture = em_step(mixture, points)
+        log_likelihood(mixture, points).sum().backward()
+        assert means.grad is not None
+        assert means.grad.isfinite().all()
 
 
 def test_the_likelihood_of_an_empty_set_is_zero():

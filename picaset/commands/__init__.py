@@ -28,11 +28,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command.run()
     except (MissingExtraError, OSError, ValueError) as error:
-        print(f"picaset: {error}", file=sys.stderr)
+        print(f"picaset: {in_one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("picaset: stopped", file=sys.stderr)
         return 130
+
+
+def in_one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def parse(arguments: Sequence[str] | None) -> Command:

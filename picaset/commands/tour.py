@@ -31,16 +31,17 @@ class Tour:
 
     @torch.no_grad()
     def run(self) -> int:
+        self.out.mkdir(parents=True, exist_ok=True)
         console = Console(highlight=False)
         generator = torch.Generator().manual_seed(self.seed)
         sets = [torch.randn(size, 16, generator=generator) for size in (700, 41, 5, 1, 0)]
         torch.manual_seed(self.seed)  # pyright: ignore[reportUnknownMemberType]
         pool = PicasoPool(16, num_templates=4, num_heads=2).eval()
         show_pooling(pool, sets, console)
-        show_laws(pool, sets, generator, console)
+        agrees = show_laws(pool, sets, generator, console)
         for path in draw_template_walk(walk_through_mixture(seed=self.seed), self.out):
             console.print(f"[bold]Figure[/]  {path}")
-        return 0
+        return 0 if agrees else 1
 
 
 def show_pooling(pool: PicasoPool, sets: list[torch.Tensor], console: Console) -> None:
@@ -58,8 +59,8 @@ def show_pooling(pool: PicasoPool, sets: list[torch.Tensor], console: Console) -
     console.print(table)
 
 
-def show_laws(pool: PicasoPool, sets: list[torch.Tensor], generator: torch.Generator, console: Console) -> None:
-    """Three things that must not matter, and by how much the result moves."""
+def show_laws(pool: PicasoPool, sets: list[torch.Tensor], generator: torch.Generator, console: Console) -> bool:
+    """Things that must not matter, and by how much the result moves; whether all stayed within rounding."""
     elements, mask = SetBatch.from_list(sets).to_padded()
     expected = pool(elements, mask)
     order = torch.randperm(elements.shape[1], generator=generator)
@@ -74,6 +75,9 @@ def show_laws(pool: PicasoPool, sets: list[torch.Tensor], generator: torch.Gener
     table = Table()
     table.add_column("change")
     table.add_column("largest difference", justify="right")
-    for change, result in changes.items():
-        table.add_row(change, f"{float((result - expected).abs().max()):.1e}")
+    table.add_column("verdict")
+    agreements = [torch.allclose(result, expected, atol=1e-5) for result in changes.values()]
+    for (change, result), agrees in zip(changes.items(), agreements, strict=True):
+        table.add_row(change, f"{float((result - expected).abs().max()):.1e}", "same" if agrees else "DIFFERENT")
     console.print(table)
+    return all(agreements)

@@ -22,6 +22,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from picaset.checks import check_positive
 from picaset.models.pretrained import load_weights
 from picaset.models.set_transformer import SetTransformer
 
@@ -48,6 +49,7 @@ def from_authors_checkpoint(path: str | os.PathLike[str], num_heads: int = 4) ->
             ``weights_only=True``; a file that holds anything but tensors is refused.
         num_heads: Attention heads; the file does not say.
     """
+    check_positive(caller="from_authors_checkpoint", num_heads=num_heads)
     weights = read_state_dict(Path(path))
     layers = {part: layers_of(part, weights, source=path) for part in ("enc", "dec")}
     encoders, decoders = layers["enc"], layers["dec"]
@@ -78,11 +80,15 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             f"from_authors_checkpoint: {path} holds more than tensors, and loading it could run code. "
             'Save {"state_dict": model.state_dict()} and try again.'
         ) from None
-    except (RuntimeError, EOFError, KeyError, OSError, ValueError) as error:
-        raise ValueError(f"from_authors_checkpoint: {path} is not a whole checkpoint ({error}).") from None
+    except (RuntimeError, EOFError, KeyError, OSError, ValueError):
+        raise ValueError(
+            f"from_authors_checkpoint: {path} is not a file that torch.save wrote, or not the whole of one."
+        ) from None
     if isinstance(found, dict) and "state_dict" in found:
         found = cast(dict[str, Any], found)["state_dict"]
-    if not isinstance(found, dict) or not all(isinstance(one, Tensor) for one in cast(dict[Any, Any], found).values()):
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(one, Tensor) for name, one in cast(dict[Any, Any], found).items()
+    ):
         raise ValueError(
             f'from_authors_checkpoint: {path} must hold a state dict, or {{"state_dict": ...}}; got something else.'
         )

@@ -47,7 +47,7 @@ class DeepSets(PooledNetwork):
         check_positive(caller="DeepSets", dim_in=dim_in, dim_out=dim_out, dim=dim, num_outputs=num_outputs)
         check_choice(pool, tuple(POOLS), caller="DeepSets", name="pool")
         super().__init__(
-            encoders=[Elementwise(four_layers(dim_in, dim, dim))],
+            encoders=[Elementwise(four_layers(dim_in, dim, dim), dim_in)],
             pool=POOLS[pool](),
             decoder=nn.Sequential(
                 nn.Flatten(), four_layers(dim, dim, num_outputs * dim_out), nn.Unflatten(1, (num_outputs, dim_out))

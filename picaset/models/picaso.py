@@ -5,7 +5,7 @@ from typing import Unpack
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from picaset.checks import check_positive
+from picaset.checks import check_divides, check_positive
 from picaset.models.pooled import Encoder, PooledNetwork, attention_decoder, attention_encoders
 from picaset.operators.block import BlockOptions
 from picaset.operators.picaso import PicasoPool
@@ -57,6 +57,7 @@ class Picaso(PooledNetwork):
     ) -> None:
         caller = type(self).__name__
         check_positive(caller=caller, dim_in=dim_in, dim_out=dim_out, num_outputs=num_outputs)
+        check_divides(num_heads, dim, caller=caller)
         super().__init__(
             encoders=attention_encoders(
                 encoder,

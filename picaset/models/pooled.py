@@ -10,7 +10,7 @@ from picaset.checks import check_choice, check_positive
 from picaset.models.pretrained import PretrainedNetwork
 from picaset.operators.block import BlockOptions
 from picaset.operators.encoders import Elementwise, InducedSelfAttention, SelfAttention
-from picaset.operators.inputs import SetEncoder, SetPool
+from picaset.operators.inputs import SetEncoder, SetPool, check_fits
 from picaset.sets import SetBatch
 
 Encoder = Literal["induced", "self", "elementwise"]
@@ -35,6 +35,7 @@ class PooledNetwork(PretrainedNetwork):
         self, encoders: Iterable[SetEncoder], pool: SetPool, decoder: nn.Module, config: dict[str, Any]
     ) -> None:
         super().__init__(config)
+        self.dim_in = config["dim_in"]
         self.encoders = nn.ModuleList(encoders)
         self.pool = pool
         self.decoder = decoder
@@ -45,6 +46,7 @@ class PooledNetwork(PretrainedNetwork):
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B N E"] | SetBatch:
         """The set as the pool sees it."""
+        check_fits(self, elements, mask)
         for encoder in self.encoders:
             elements = encoder(elements, mask)
         return elements
@@ -78,7 +80,7 @@ def attention_encoders(
         elif kind == "self":
             yield SelfAttention(width, dim, num_heads=num_heads, **options)
         else:
-            yield Elementwise(nn.Sequential(nn.Linear(width, dim), nn.ReLU()))
+            yield Elementwise(nn.Sequential(nn.Linear(width, dim), nn.ReLU()), width)
 
 
 def attention_decoder(

@@ -75,9 +75,17 @@ class PretrainedNetwork(nn.Module):
         return network.eval()
 
 
-def read_description(path: Path) -> Description:
+def check_exists(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"{path.parent} is not a folder; a network is one, with config.json and model.safetensors."
+        )
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; a network is config.json and model.safetensors.")
+
+
+def read_description(path: Path) -> Description:
+    check_exists(path)
     try:
         found = json.loads(path.read_text())
     except ValueError as error:
@@ -96,8 +104,7 @@ def read_description(path: Path) -> Description:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; a network is config.json and model.safetensors.")
+    check_exists(path)
     try:
         return load_file(path)
     except SafetensorError as error:
@@ -114,6 +121,9 @@ def load_weights(network: nn.Module, weights: dict[str, Tensor], *, source: str)
                 f"{source} holds the weights of another network: {name} must {shape_in_words(ours)}; "
                 f"there it would {shape_in_words(theirs)}."
             )
+    precisions = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
+    if len(precisions) == 1:
+        network.to(precisions.pop())
     network.load_state_dict(weights)
 
 

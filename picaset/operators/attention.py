@@ -23,7 +23,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.operators.state import AttentionState
+from picaset.operators.numerics import wide, without_autocast
+from picaset.operators.state import AttentionState, softmax_over_present
 
 Order = Literal["project", "absorb"]
 
@@ -58,15 +59,19 @@ class AbsorbedSet:
 
     def scores(self, queries: Float[Tensor, "B H K d"]) -> Float[Tensor, "B H K N"]:
         # q . (W x + b) = (W^T q) . x + q . b, and what does not depend on n cancels in the softmax
-        absorbed = queries @ self.key_weight  # (B, H, K, E)
-        return absorbed @ self.elements[:, None].transpose(-2, -1)
+        absorbed = torch.einsum("bhkd,hde->bhke", queries, self.key_weight)
+        folded = absorbed.flatten(1, 2) @ self.elements.transpose(1, 2)  # (B, H K, N): one product for all heads
+        return folded.reshape(*absorbed.shape[:3], folded.shape[-1])
 
     def summarize(self, queries: Float[Tensor, "B H K d"]) -> AttentionState:
-        return AttentionState.of(self.scores(queries), self.elements[:, None], self.mask)
+        scores = self.scores(queries)
+        # All heads look at the same elements, so they are folded into the queries: nothing is copied per head.
+        state = AttentionState.of(scores.flatten(1, 2)[:, None], self.elements[:, None], self.mask)
+        return AttentionState(*(part.reshape(*scores.shape[:3], part.shape[-1]) for part in state))
 
     def finish(self, state: AttentionState) -> Float[Tensor, "B H K d"]:
         # sum_n a_n (W x_n + b) = W (sum_n a_n x_n) + b, but nothing at all for an empty set
-        heads = state.mean() @ self.value_weight.transpose(-2, -1)  # (B, H, K, d)
+        heads = torch.einsum("bhke,hde->bhkd", state.mean(), self.value_weight)
         return heads + self.value_bias * state.seen()
 
 
@@ -75,17 +80,14 @@ SetView = ProjectedSet | AbsorbedSet
 
 def attend(queries: Float[Tensor, "B H K d"], view: SetView) -> Float[Tensor, "B H K d"]:
     """Each query's attention-weighted mean of the values; zero for an empty set."""
-    return view.finish(view.summarize(queries))
+    with without_autocast(queries):
+        return view.finish(view.summarize(queries))
 
 
 def attention_weights(queries: Float[Tensor, "B H K d"], view: SetView) -> Float[Tensor, "B H K N"]:
     """The weights themselves: a distribution over the present elements, all zero for an empty set."""
-    state = view.summarize(queries)
-    scores = view.scores(queries)
-    if view.mask is not None:
-        scores = scores.masked_fill(~view.mask[:, None, None, :], -torch.inf)
-    shift = torch.where(state.seen(), state.largest, 0.0)
-    return (scores - shift).exp() / torch.where(state.seen(), state.total, 1.0)
+    with without_autocast(queries):
+        return softmax_over_present(view.scores(queries), view.mask)
 
 
 def view_set(
@@ -138,8 +140,3 @@ def split_heads(vectors: Float[Tensor, "B M D"], num_heads: int) -> Float[Tensor
 
 def join_heads(heads: Float[Tensor, "B H M d"]) -> Float[Tensor, "B M D"]:
     return heads.transpose(1, 2).flatten(2)
-
-
-def wide(tensor: Tensor) -> Tensor:
-    """Half precision as float32; anything else as it is."""
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

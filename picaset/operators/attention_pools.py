@@ -14,9 +14,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_positive
-from picaset.operators.attention import Order, wide
+from picaset.operators.attention import Order
 from picaset.operators.block import BlockOptions
 from picaset.operators.inputs import SetPool
+from picaset.operators.numerics import wide, without_autocast
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.state import AttentionState
 
@@ -60,6 +61,8 @@ class GatedAttentionPool(SetPool):
 
     .. math::  z = \sum_n a_n x_n, \qquad a = \mathrm{softmax}_n\, w^\top (\tanh(V x_n) \odot \sigma(U x_n))
 
+    All three maps have biases, which the equation omits.
+
     Args:
         dim: Features of an element, in and out.
         dim_hidden: Features of the network that weighs.
@@ -86,7 +89,8 @@ class GatedAttentionPool(SetPool):
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K D"]:
         hidden = torch.tanh(self.content(elements)) * torch.sigmoid(self.gate(elements))
         scores = wide(self.weigh(hidden)).transpose(1, 2)  # (B, K, N)
-        state = AttentionState.of(scores[:, None], wide(elements)[:, None], mask)
+        with without_autocast(scores):
+            state = AttentionState.of(scores[:, None], wide(elements)[:, None], mask)
         return state.mean().squeeze(1).to(elements.dtype)
 
 
@@ -118,5 +122,6 @@ class FeaturewiseAttentionPool(SetPool):
         # Each feature is a head of width one.
         scores = wide(self.weigh(elements)).transpose(1, 2)[:, :, None]  # (B, D, 1, N)
         values = wide(elements).transpose(1, 2)[..., None]  # (B, D, N, 1)
-        state = AttentionState.of(scores, values, mask)
+        with without_autocast(scores):
+            state = AttentionState.of(scores, values, mask)
         return state.mean().flatten(1)[:, None].to(elements.dtype)

@@ -30,9 +30,9 @@ from picaset.operators.attention import (
     join_heads,
     split_heads,
     view_set,
-    wide,
 )
 from picaset.operators.inputs import read_set, write_set
+from picaset.operators.numerics import wide, without_autocast
 from picaset.operators.state import AttentionState
 from picaset.sets import SetBatch
 
@@ -113,7 +113,7 @@ class MultiheadAttentionBlock(nn.Module):
         if feed_forward:
             self.last_layer = nn.Linear(dim, dim)
         self.attended_norm = nn.LayerNorm(dim) if norm else nn.Identity()
-        self.last_norm = nn.LayerNorm(dim) if norm else nn.Identity()
+        self.last_norm = nn.LayerNorm(dim) if norm and feed_forward else nn.Identity()
 
     def forward(
         self,
@@ -121,6 +121,7 @@ class MultiheadAttentionBlock(nn.Module):
         elements: Float[Tensor, "B N E"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B K D"] | SetBatch:
+        """The queries after attending to their sets; ``mask`` is True where an element is present."""
         padded, present = read_set(self, elements, mask)
         asking, asked = queries.to_padded() if isinstance(queries, SetBatch) else (queries, None)
         check_queries(self, asking, padded)
@@ -175,12 +176,16 @@ class MultiheadAttentionBlock(nn.Module):
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> AttentionState:
         """What these queries need to know of a part of a set; states of parts merge."""
-        return self.absorbed(elements, mask).summarize(self.scaled(self.query_map(queries)))
+        asked = self.scaled(self.query_map(queries))
+        with without_autocast(asked):
+            return self.absorbed(elements, mask).summarize(asked)
 
     def finish(self, queries: Float[Tensor, "B K Q"], state: AttentionState) -> Float[Tensor, "B K D"]:
         """The queries after attending to the set that ``state`` summarizes."""
         nothing = queries.new_zeros(1, 1, self.dim_elements)
-        return self.combine(queries, self.query_map(queries), self.absorbed(nothing, None).finish(state))
+        with without_autocast(state.total):
+            heads = self.absorbed(nothing, None).finish(state)
+        return self.combine(queries, self.query_map(queries), heads)
 
     def absorbed(self, elements: Tensor, mask: Tensor | None) -> SetView:
         return self.view(elements, mask, num_queries=1, order="absorb")
@@ -211,6 +216,10 @@ class MultiheadAttentionBlock(nn.Module):
 
 
 def check_queries(block: MultiheadAttentionBlock, queries: Tensor, elements: Tensor) -> None:
+    if queries.dtype != elements.dtype and not torch.is_autocast_enabled(queries.device.type):
+        raise TypeError(
+            f"MultiheadAttentionBlock: queries are {queries.dtype} and elements {elements.dtype}; convert one."
+        )
     if queries.dim() != 3 or queries.shape[2] != block.dim_queries or queries.shape[0] != elements.shape[0]:
         raise ValueError(
             f"MultiheadAttentionBlock: queries must have shape (B, K, {block.dim_queries}) with "

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.operators.attention import wide
 from picaset.operators.inputs import read_set
+from picaset.operators.numerics import wide
 from picaset.operators.simple_pools import count
 from picaset.sets import SetBatch
 
@@ -68,7 +68,9 @@ class Canonicalize(nn.Module):
             owners = elements.owners
             canonical = (elements.elements - shift[owners, 0]) / scale[owners, 0]
             return self.restore(self.network(elements.with_elements(canonical)), shift, scale)
-        return self.restore(self.network((padded - shift) / scale, present), shift, scale)
+        slots = elements.shape[1]  # reading may have added one to a set without any
+        canonical = ((padded - shift) / scale)[:, :slots]
+        return self.restore(self.network(canonical, None if present is None else present[:, :slots]), shift, scale)
 
 
 def place_of(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Place:
@@ -82,11 +84,16 @@ def place_of(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None)
     middle = middle_of(exact.detach(), absent)
     deviations = without(exact - middle, absent)
     offset = deviations.sum(dim=1, keepdim=True) / sizes  # (B, 1, D)
-    squares = without(deviations - offset, absent).square().sum(dim=(1, 2), keepdim=True)
-    variance = squares / (sizes * elements.shape[2])  # (B, 1, 1)
+    deviations = without(deviations - offset, absent)
+
+    # In units of the largest deviation, squares neither overflow nor vanish. It cancels, so it carries no gradient.
+    largest = deviations.detach().abs().amax(dim=(1, 2), keepdim=True)  # (B, 1, 1)
+    unit = torch.where(largest > 0, largest, 1.0)
+    variance = (deviations / unit).square().sum(dim=(1, 2), keepdim=True) / (sizes * elements.shape[2])
     # The root of zero has no gradient; take that of one instead.
-    scale = torch.where(variance > 0, variance, 1.0).sqrt()
-    return Place((middle + offset).to(elements.dtype), scale.to(elements.dtype))
+    scale = unit * torch.where(variance > 0, variance, 1.0).sqrt()
+    smallest = torch.finfo(elements.dtype).tiny
+    return Place((middle + offset).to(elements.dtype), scale.to(elements.dtype).clamp(min=smallest))
 
 
 def middle_of(elements: Float[Tensor, "B N D"], absent: Bool[Tensor, "B N 1"] | None) -> Float[Tensor, "B 1 D"]:

@@ -11,13 +11,13 @@ Dimensions:  B sets   N elements (padded)   M inducing points   D features   H h
 
 from typing import Unpack
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_positive
+from picaset.checks import check_divides, check_positive
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
 from picaset.operators.inputs import SetEncoder
+from picaset.operators.templates import learned_templates
 
 
 class Elementwise(SetEncoder):
@@ -27,15 +27,18 @@ class Elementwise(SetEncoder):
 
     Args:
         network: Maps (..., dim_in) to (..., dim).
+        dim_in: Features of an element, to be checked; None takes any.
 
     Example:
+        >>> import torch
         >>> Elementwise(nn.Linear(3, 8))(torch.randn(4, 100, 3)).shape
         torch.Size([4, 100, 8])
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, dim_in: int | None = None) -> None:
         super().__init__()
         self.network = network
+        self.dim_in = dim_in
 
     def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
         return self.network(elements)
@@ -58,12 +61,14 @@ class SelfAttention(SetEncoder):
         returns   (B, N, dim)       or a SetBatch; zeros where an element is absent
 
     Example:
+        >>> import torch
         >>> SelfAttention(3, 8, num_heads=2)(torch.randn(4, 100, 3)).shape
         torch.Size([4, 100, 8])
     """
 
     def __init__(self, dim_in: int, dim: int, *, num_heads: int, **options: Unpack[BlockOptions]) -> None:
         super().__init__()
+        check_divides(num_heads, dim, caller=type(self).__name__)
         self.dim_in = dim_in
         self.block = MultiheadAttentionBlock(dim_in, dim_in, dim, num_heads=num_heads, **options)
 
@@ -89,6 +94,7 @@ class InducedSelfAttention(SetEncoder):
         returns   (B, N, dim)       or a SetBatch; zeros where an element is absent
 
     Example:
+        >>> import torch
         >>> InducedSelfAttention(3, 8, num_heads=2, num_inducing=5)(torch.randn(4, 100, 3)).shape
         torch.Size([4, 100, 8])
     """
@@ -97,7 +103,8 @@ class InducedSelfAttention(SetEncoder):
         self, dim_in: int, dim: int, *, num_heads: int, num_inducing: int, **options: Unpack[BlockOptions]
     ) -> None:
         super().__init__()
-        check_positive(caller="InducedSelfAttention", num_inducing=num_inducing)
+        check_positive(caller=type(self).__name__, num_inducing=num_inducing)
+        check_divides(num_heads, dim, caller=type(self).__name__)
         self.dim_in = dim_in
         self.inducing = learned_templates(num_inducing, dim)
         self.gather = MultiheadAttentionBlock(dim, dim_in, dim, num_heads=num_heads, **options)
@@ -107,8 +114,3 @@ class InducedSelfAttention(SetEncoder):
         inducing = self.inducing.expand(elements.shape[0], -1, -1)  # (B, M, D)
         gathered = self.gather.update(inducing, self.gather.view(elements, mask, num_queries=inducing.shape[1]))
         return self.spread.update(elements, self.spread.view(gathered, None, num_queries=None))
-
-
-def learned_templates(count: int, dim: int) -> nn.Parameter:
-    """Learned vectors to ask a set with, drawn as Set Transformer draws them (Glorot)."""
-    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(count, dim)))

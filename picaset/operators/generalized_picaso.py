@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_positive
+from picaset.checks import check_divides, check_positive
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
-from picaset.operators.encoders import learned_templates
 from picaset.operators.inputs import read_set, write_set
+from picaset.operators.templates import learned_templates
 from picaset.operators.trace import Trace, write_attention
 from picaset.sets import SetBatch
 
@@ -64,6 +64,7 @@ class GeneralizedPicaso(nn.Module):
     ) -> None:
         super().__init__()
         check_positive(caller=type(self).__name__, num_templates=num_templates, num_steps=num_steps)
+        check_divides(num_heads, dim, caller=type(self).__name__)
         self.dim_in = dim
         self.num_steps = num_steps
         self.templates = learned_templates(num_templates, dim)
@@ -76,6 +77,7 @@ class GeneralizedPicaso(nn.Module):
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B N D"] | SetBatch]:
+        """Both ends of the cascade; ``mask`` is True where an element is present, None means all are."""
         padded, present = read_set(self, elements, mask)
         *_, last = self.steps(padded, present)
         return last.templates, write_set(last.elements, present, like=elements)

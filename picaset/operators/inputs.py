@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_floating, check_mask
+from picaset.checks import check_floating, check_mask, check_tensor
 from picaset.sets import SetBatch
 
 
@@ -32,9 +32,11 @@ class SetPool(nn.Module):
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B K E"]:
+        """Pool every set; ``mask`` is True where an element is present, None means all are."""
         return self.pool(*read_set(self, elements, mask))
 
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K E"]:
+        """The operator itself, on a padded set whose absent elements are zero."""
         raise NotImplementedError
 
 
@@ -52,10 +54,12 @@ class SetEncoder(nn.Module):
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B N E"] | SetBatch:
+        """Encode every set; ``mask`` is True where an element is present, None means all are."""
         padded, present = read_set(self, elements, mask)
         return write_set(self.encode(padded, present), present, like=elements)
 
     def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
+        """The operator itself, on a padded set whose absent elements are zero."""
         raise NotImplementedError
 
 
@@ -63,29 +67,25 @@ def read_set(
     module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | None
 ) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
     """Check what a module was called with and pad it; absent elements become exact zeros."""
-    padded, present = read_elements(elements, mask, caller=type(module).__name__)
-    check_fits(module, padded)
-    return padded, present
+    check_fits(module, elements, mask)
+    return pad_set(elements, mask)
 
 
 def read_elements(
     elements: Tensor | SetBatch, mask: Tensor | None, *, caller: str
 ) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
     """The same where there is no module whose weights the elements have to fit."""
+    check_elements(elements, mask, caller=caller)
+    return pad_set(elements, mask)
+
+
+def pad_set(
+    elements: Tensor | SetBatch, mask: Tensor | None
+) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
     if isinstance(elements, SetBatch):
-        if mask is not None:
-            raise TypeError(f"{caller}: a SetBatch knows which elements are present; call without a mask.")
         same_size = elements.same_size
         elements, mask = elements.to_padded()
         mask = None if same_size else mask
-    check_floating(elements, caller=caller)
-    if elements.dim() != 3:
-        raise ValueError(
-            f"{caller}: elements must have shape (B, N, D); got {tuple(elements.shape)}. "
-            "One set is a batch of one: pass elements[None]."
-        )
-    if mask is not None:
-        check_mask(mask, elements, caller=caller)
     if elements.shape[1] == 0:  # a maximum needs something to be taken over: one absent element
         elements = nn.functional.pad(elements, (0, 0, 0, 1))
         mask = torch.zeros_like(elements[..., 0], dtype=torch.bool)
@@ -107,23 +107,42 @@ def silence(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Floa
     return elements.masked_fill(~mask[..., None], 0.0)
 
 
-def check_fits(module: nn.Module, elements: Float[Tensor, "B N D"]) -> None:
-    """Whether a module's weights can be applied to the elements."""
+def check_elements(elements: Tensor | SetBatch, mask: Tensor | None, *, caller: str) -> None:
+    """Whether this is a set at all: ``(elements, mask)`` or a SetBatch."""
+    if isinstance(elements, SetBatch):
+        if mask is not None:
+            raise TypeError(f"{caller}: a SetBatch knows which elements are present; call without a mask.")
+        return
+    check_tensor(
+        elements, caller=caller, name="elements", hint="A list of sets becomes a batch by SetBatch.from_list(sets)."
+    )
+    check_floating(elements, caller=caller)
+    if elements.dim() != 3:
+        hint = " One set is a batch of one: pass elements[None]." if elements.dim() == 2 else ""
+        raise ValueError(f"{caller}: elements must have shape (B, N, D); got {tuple(elements.shape)}.{hint}")
+    if mask is not None:
+        check_mask(mask, elements, caller=caller)
+
+
+def check_fits(module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | None) -> None:
+    """Whether this is a set that a module's weights can be applied to."""
     caller = type(module).__name__
+    check_elements(elements, mask, caller=caller)
+    values = elements.elements if isinstance(elements, SetBatch) else elements
     width = getattr(module, "dim_in", None)
-    if width is not None and elements.shape[2] != width:
+    if width is not None and values.shape[-1] != width:
         raise ValueError(
-            f"{caller}: elements must have {width} features; got {elements.shape[2]}, in {tuple(elements.shape)}."
+            f"{caller}: elements must have {width} features; got {values.shape[-1]}, in {tuple(values.shape)}."
         )
     weight = next(module.parameters(), None)
     if weight is None:
         return
-    if weight.device != elements.device:
+    if weight.device != values.device:
         raise ValueError(
-            f"{caller}: elements are on {elements.device} and the weights on {weight.device}; move one to the other."
+            f"{caller}: elements are on {values.device} and the weights on {weight.device}; move one to the other."
         )
-    if weight.dtype != elements.dtype and not torch.is_autocast_enabled(elements.device.type):
+    if weight.dtype != values.dtype and not torch.is_autocast_enabled(values.device.type):
         raise TypeError(
-            f"{caller}: elements are {elements.dtype} and the weights {weight.dtype}; "
+            f"{caller}: elements are {values.dtype} and the weights {weight.dtype}; "
             f"pass elements.to({weight.dtype}) or convert the module."
         )

@@ -3,8 +3,9 @@ r"""Gaussian mixtures of many sets at once: log-likelihood, and the EM step that
     E   r_kn = softmax_k(log pi_k + log N(x_n; mu_k, var_k))
     M   mu_k = sum_n r_kn x_n / R_k,   var_k = sum_n r_kn (x_n - mu_k)^2 / R_k,   pi_k = R_k / n
 
-Batched, masked and differentiable. A component that holds no point keeps its mean and variance;
-an empty set keeps its mixture. Dempster, Laird and Rubin 1977.
+Batched, masked and differentiable. Sums over points are taken in log space, so that a component
+far from all points is moved by the least far of them instead of dividing zero by zero. An empty set
+keeps its mixture. Dempster, Laird and Rubin 1977.
 
 Dimensions:  B sets   N elements (padded)   K components   D features
 """
@@ -17,6 +18,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from picaset.operators.inputs import read_elements
+from picaset.operators.numerics import wide, without_autocast
+from picaset.operators.state import AttentionState
 from picaset.sets import SetBatch
 
 
@@ -49,7 +52,7 @@ def log_likelihood(
     elements: Float[Tensor, "B N D"] | SetBatch,
     mask: Bool[Tensor, "B N"] | None = None,
 ) -> Float[Tensor, " B"]:
-    """The average log-likelihood of a set's elements (Eq. 8 per point); zero for an empty set.
+    """The average log-likelihood of a set's elements (Eq. 10 per point); zero for an empty set.
 
     Example:
         >>> standard = Mixture(torch.zeros(1, 1, 2), torch.ones(1, 1, 1), torch.zeros(1, 1))
@@ -57,6 +60,8 @@ def log_likelihood(
         tensor([-1.8379])
     """
     elements, mask = read_elements(elements, mask, caller="log_likelihood")
+    check_mixture(mixture, elements, caller="log_likelihood")
+    mixture, elements = Mixture(*(wide(part) for part in mixture)), wide(elements)
     per_point = joint_log_density(mixture, elements).logsumexp(dim=1)  # (B, N)
     if mask is None:
         return per_point.mean(dim=1)
@@ -80,22 +85,41 @@ def em_step(
                  [ 4.5000]]])
     """
     elements, mask = read_elements(elements, mask, caller="em_step")
-    shares = joint_log_density(mixture, elements).softmax(dim=1)  # (B, K, N)
-    if mask is not None:
-        shares = shares.masked_fill(~mask[:, None, :], 0.0)
-    held = shares.sum(dim=-1, keepdim=True)  # (B, K, 1)
-    nothing = held <= torch.finfo(held.dtype).tiny
-    divisor = torch.where(nothing, 1.0, held)
+    check_mixture(mixture, elements, caller="em_step")
+    elements, exact = wide(elements), Mixture(*(wide(part) for part in mixture))
+    with without_autocast(elements):
+        # Each component is a head that asks one question, whose scores are the logarithms of its shares.
+        log_shares = joint_log_density(exact, elements).log_softmax(dim=1)[:, :, None]  # (B, K, 1, N)
+        state = AttentionState.of(log_shares, elements[:, None], mask)
+        means = state.mean()  # (B, K, 1, D)
+        squares = (elements[:, None] - means).square()  # (B, K, N, D)
+        if mixture.variances.shape[-1] == 1:
+            squares = squares.mean(dim=-1, keepdim=True)
+        variances = AttentionState.of(log_shares, squares, mask).mean().clamp(min=min_variance)
+    held = state.largest + state.total.log()  # the logarithm of the number of points held
+    after = Mixture(means[:, :, 0], variances[:, :, 0], held[:, :, 0, 0].log_softmax(dim=1))
+    seen = state.seen()[:, :1, 0]  # (B, 1, 1): whether the set has any points
+    return Mixture(
+        torch.where(seen, after.means, exact.means).to(mixture.means.dtype),
+        torch.where(seen, after.variances, exact.variances).to(mixture.variances.dtype),
+        torch.where(seen[..., 0], after.log_weights, exact.log_weights).to(mixture.log_weights.dtype),
+    )
 
-    means = torch.where(nothing, mixture.means, shares @ elements / divisor)
-    squares = (elements[:, None] - means[:, :, None]).square()  # (B, K, N, D)
-    if mixture.variances.shape[-1] == 1:
-        squares = squares.mean(dim=-1, keepdim=True)
-    variances = (shares[:, :, None] @ squares).squeeze(2) / divisor
-    variances = torch.where(nothing, mixture.variances, variances.clamp(min=min_variance))
 
-    # A weight of exactly zero could never be raised again, and its logarithm has no gradient.
-    weights = held.squeeze(-1).clamp(min=torch.finfo(held.dtype).tiny)
-    log_weights = weights.log() - weights.sum(dim=1, keepdim=True).log()
-    empty = nothing.all(dim=1)  # (B, 1)
-    return Mixture(means, variances, torch.where(empty, mixture.log_weights, log_weights))
+def check_mixture(mixture: Mixture, elements: Float[Tensor, "B N D"], *, caller: str) -> None:
+    sets, components, dim = mixture.means.shape
+    if (sets, dim) != (elements.shape[0], elements.shape[2]):
+        raise ValueError(
+            f"{caller}: means must have shape (B, K, D) with B = {elements.shape[0]} and D = {elements.shape[2]}, as "
+            f"the elements; got {tuple(mixture.means.shape)}."
+        )
+    if mixture.variances.shape not in ((sets, components, 1), (sets, components, dim)):
+        raise ValueError(
+            f"{caller}: variances must have shape {(sets, components, 1)} or {(sets, components, dim)} to match means "
+            f"of shape {tuple(mixture.means.shape)}; got {tuple(mixture.variances.shape)}."
+        )
+    if mixture.log_weights.shape != (sets, components):
+        raise ValueError(
+            f"{caller}: log_weights must have shape {(sets, components)} to match means of shape "
+            f"{tuple(mixture.means.shape)}; got {tuple(mixture.log_weights.shape)}."
+        )

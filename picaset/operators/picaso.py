@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_positive
+from picaset.checks import check_choice, check_divides, check_positive
 from picaset.operators.attention import Order, SetView
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
-from picaset.operators.encoders import learned_templates
 from picaset.operators.inputs import SetPool, read_set
 from picaset.operators.state import AttentionState
+from picaset.operators.templates import learned_templates
 from picaset.operators.trace import Trace, write_attention
 from picaset.sets import SetBatch
 
@@ -63,7 +63,11 @@ class PicasoPool(SetPool):
         **options: Unpack[BlockOptions],
     ) -> None:
         super().__init__()
-        check_positive(caller=type(self).__name__, num_templates=num_templates, num_steps=num_steps)
+        caller = type(self).__name__
+        check_positive(caller=caller, num_templates=num_templates, num_steps=num_steps)
+        check_divides(num_heads, dim, caller=caller)
+        if order is not None:
+            check_choice(order, ("project", "absorb"), caller=caller, name="order")
         self.dim_in = dim
         self.num_steps = num_steps
         self.order: Order | None = order
@@ -119,6 +123,12 @@ class PicasoPool(SetPool):
     ) -> Float[Tensor, "B K D"]:
         """The templates after a step over the set that ``state`` summarizes."""
         return self.block(step).finish(templates, state)
+
+    def extra_repr(self) -> str:
+        num_templates, dim = self.templates.shape
+        return (
+            f"dim={dim}, num_templates={num_templates}, num_heads={self.block(0).num_heads}, num_steps={self.num_steps}"
+        )
 
     def initial(self, num_sets: int) -> Float[Tensor, "B K D"]:
         """The learned templates, once for each set."""

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from picaset.operators.inputs import SetPool
+from picaset.operators.numerics import wide
 
 
 class MeanPool(SetPool):
@@ -53,8 +54,7 @@ class MaxPool(SetPool):
 
 def accumulate(elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B 1 D"]:
     """Sum over the set, half precision in float32; absent elements are zero already."""
-    dtype = torch.float32 if elements.dtype in (torch.float16, torch.bfloat16) else elements.dtype
-    return elements.sum(dim=1, keepdim=True, dtype=dtype)
+    return wide(elements).sum(dim=1, keepdim=True)
 
 
 def count(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Tensor:

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_positive
-from picaset.operators.attention import wide
-from picaset.operators.encoders import learned_templates
 from picaset.operators.inputs import SetPool, read_set
+from picaset.operators.numerics import wide
+from picaset.operators.templates import learned_templates
 from picaset.operators.trace import Trace, write_attention
 from picaset.sets import SetBatch
 
@@ -128,7 +128,7 @@ class SlotAttention(SetPool):
     def compete(
         self, slots: Float[Tensor, "B K E"], keys: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B K N"]:
-        """The share of each element that each slot holds; an element's shares add up to one."""
+        """The share of each element that each slot holds; an element's shares add up to one, but for epsilon."""
         queries = wide(self.query_map(self.slot_norm(slots))) / math.sqrt(keys.shape[-1])
         shares = (queries @ keys.transpose(1, 2)).softmax(dim=1) + self.epsilon  # (B, K, N)
         return shares if mask is None else shares.masked_fill(~mask[:, None, :], 0.0)

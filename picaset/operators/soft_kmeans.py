@@ -8,8 +8,9 @@ a cluster:
     compete=True     T_k' = sum_n p_kn x_n / sum_n p_kn,
                      p_kn = softmax_k(-|x_n - T_k|^2 / temperature)                 soft K-means itself
 
-In the first, templates do not know of each other, and all drift to where the norm is large; in the
-second they share the points out among themselves.
+In the first, templates do not know of each other and nothing keeps them apart; in the second they
+share the points out among themselves. Means are taken in log space, so that a far centroid is moved
+by the points that are least far from it instead of dividing zero by zero.
 
 Dimensions:  B sets   N elements (padded)   K templates   D features   L steps
 """
@@ -21,10 +22,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from picaset.checks import check_positive
-from picaset.operators.attention import wide
-from picaset.operators.encoders import learned_templates
 from picaset.operators.inputs import SetPool, read_set
-from picaset.operators.state import AttentionState
+from picaset.operators.numerics import wide, without_autocast
+from picaset.operators.state import AttentionState, softmax_over_present
+from picaset.operators.templates import learned_templates
 from picaset.operators.trace import Trace, write_attention
 from picaset.sets import SetBatch
 
@@ -32,8 +33,9 @@ from picaset.sets import SetBatch
 class SoftKMeans(SetPool):
     r"""Soft K-means from learned initial centroids (Proposition 2).
 
-    As the temperature falls, ``compete=True`` becomes K-means. A centroid that no point is assigned to
-    stays where it is; an empty set returns the initial centroids, or zero with ``compete=False``.
+    As the temperature falls, ``compete=True`` becomes K-means. A centroid whose share of every point is beyond
+    the smallest number stays where it is; an empty set returns the initial centroids, or zero with
+    ``compete=False``.
 
     Args:
         dim: Features of an element.
@@ -88,49 +90,43 @@ class SoftKMeans(SetPool):
         mask: Bool[Tensor, "B N"] | None,
     ) -> Float[Tensor, "B K D"]:
         """The centroids after one update."""
+        with without_autocast(elements):
+            state = AttentionState.of(self.scores(templates, elements)[:, None], elements[:, None], mask)
         if not self.compete:
-            return AttentionState.of(self.agreement(templates, elements), elements[:, None], mask).mean()[:, 0]
-        assigned = assignments(templates, elements, mask, temperature=self.temperature)
-        total = assigned.sum(dim=-1, keepdim=True)  # (B, K, 1)
-        centroids = assigned @ elements / torch.where(total == 0, 1.0, total)
-        return torch.where(total == 0, templates, centroids)
+            return state.mean()[:, 0]
+        return torch.where(state.seen(), state.mean(), templates[:, None])[:, 0]
 
-    def agreement(
-        self, templates: Float[Tensor, "B K D"], elements: Float[Tensor, "B N D"]
-    ) -> Float[Tensor, "B 1 K N"]:
-        """The paper's scores, with the axis of a single head."""
-        scores = templates @ elements.transpose(1, 2) / (math.sqrt(elements.shape[-1]) * self.temperature)
-        return scores[:, None]
+    def scores(self, templates: Float[Tensor, "B K D"], elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B K N"]:
+        """What a centroid weighs the points by: agreement, or the logarithm of its share of each."""
+        if not self.compete:
+            return templates @ elements.transpose(1, 2) / (math.sqrt(elements.shape[-1]) * self.temperature)
+        return log_shares(templates, elements, temperature=self.temperature)
 
     def trace(
         self,
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Trace:
-        """The centroids of every step, and the weight of each point in each: (L, B, 1, K, N)."""
+        """The centroids of every step, and the weight or share of each point in each: (L, B, 1, K, N)."""
         padded, present = read_set(self, elements, mask)
-        templates, attention = [self.templates.expand(padded.shape[0], -1, -1)], list[Tensor]()
+        padded = wide(padded)
+        templates, attention = [wide(self.templates).expand(padded.shape[0], -1, -1)], list[Tensor]()
         for _ in range(self.num_steps):
+            scores = self.scores(templates[-1], padded)[:, None]
             if self.compete:
-                weights = assignments(templates[-1], padded, present, temperature=self.temperature)[:, None]
+                attention.append(scores.exp() if present is None else scores.exp() * present[:, None, None, :])
             else:
-                scores = self.agreement(templates[-1], padded)
-                absent = torch.zeros_like(scores, dtype=torch.bool) if present is None else ~present[:, None, None]
-                weights = scores.masked_fill(absent, -torch.inf).softmax(dim=-1).masked_fill(absent, 0.0)
-            attention.append(weights)
+                attention.append(softmax_over_present(scores, present))
             templates.append(self.step(templates[-1], padded, present))
         return Trace(torch.stack(templates), write_attention(torch.stack(attention), present, like=elements))
 
 
-def assignments(
-    templates: Float[Tensor, "B K D"],
-    elements: Float[Tensor, "B N D"],
-    mask: Bool[Tensor, "B N"] | None,
-    *,
-    temperature: float,
+def log_shares(
+    templates: Float[Tensor, "B K D"], elements: Float[Tensor, "B N D"], *, temperature: float
 ) -> Float[Tensor, "B K N"]:
-    """The share of each point that each centroid holds; a point's shares add up to one."""
+    """The logarithm of the share of each point that each centroid holds; a point's shares add up to one."""
     # Differences, not the expanded square: far from the origin that would cancel.
     distances = (elements[:, None] - templates[:, :, None]).square().sum(dim=-1)  # (B, K, N)
-    shares = (-distances / temperature).softmax(dim=1)
-    return shares if mask is None else shares.masked_fill(~mask[:, None, :], 0.0)
+    # Relative to the nearest centroid, so that a low temperature cannot make all of them infinite.
+    nearest = distances.detach().amin(dim=1, keepdim=True)
+    return ((nearest - distances) / temperature).log_softmax(dim=1)

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_positive
-from picaset.operators.attention import wide
 from picaset.operators.inputs import SetPool
+from picaset.operators.numerics import wide
 
 
 class SortPool(SetPool):
@@ -48,12 +48,13 @@ class SortPool(SetPool):
         rank = torch.arange(elements.shape[1], device=elements.device)
         in_order = last_first.sort(dim=1, descending=True).values
         in_order = in_order.masked_fill(~(rank < sizes)[..., None], 0.0)  # (B, N, D)
-        weights = self.rank_weights(rank.to(self.knots.dtype) / (sizes - 1).clamp(min=1))
-        return (wide(in_order) * wide(weights)).sum(dim=1, keepdim=True).to(elements.dtype)
+        weights = self.rank_weights(rank.to(wide(self.knots).dtype) / (sizes - 1).clamp(min=1))
+        return (wide(in_order) * weights).sum(dim=1, keepdim=True).to(elements.dtype)
 
     def rank_weights(self, relative: Float[Tensor, "B N"]) -> Float[Tensor, "B N D"]:
         """The piecewise linear functions at ranks between 0 and 1."""
         position = relative.clamp(max=1) * self.num_pieces
         left = position.floor().clamp(max=self.num_pieces - 1)
         left, share = left.long(), (position - left)[..., None]
-        return torch.lerp(self.knots[left], self.knots[left + 1], share)
+        knots = wide(self.knots)
+        return torch.lerp(knots[left], knots[left + 1], share)

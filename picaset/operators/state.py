@@ -13,7 +13,7 @@ stream and the ranks of a cluster are the same thing. Online softmax: Milakov an
 Dimensions:  B sets   H heads   K queries   N elements   D width of a value
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,8 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 
-@dataclass(frozen=True)
-class AttentionState:
+class AttentionState(NamedTuple):
     """Softmax statistics of a set, or of a part of it, for each (set, head, query).
 
     One state serves one step: a cascade of L steps reads the set L times. Averaging the results
@@ -95,3 +94,15 @@ class AttentionState:
 def finite_or_zero(largest: Tensor) -> Tensor:
     """Shifting by zero where nothing was seen keeps exp() at exactly 0, in the gradient too."""
     return torch.where(largest == -torch.inf, 0.0, largest)
+
+
+def softmax_over_present(
+    scores: Float[Tensor, "B H K N"], mask: Bool[Tensor, "B N"] | None
+) -> Float[Tensor, "B H K N"]:
+    """Softmax over the present elements; zero everywhere for an empty set."""
+    if mask is None:
+        return scores.softmax(dim=-1)
+    absent = ~mask[:, None, None, :]
+    # Where all are absent, the softmax of -inf would be NaN; any finite score serves, since it is silenced after.
+    nothing = absent.all(dim=-1, keepdim=True)
+    return scores.masked_fill(absent & ~nothing, -torch.inf).softmax(dim=-1).masked_fill(absent, 0.0)

@@ -1,4 +1,4 @@
-"""What a cascade did, step by step: the record that every attention pool can give of itself."""
+"""What a cascade did, step by step: the record that every cascade can give of itself."""
 
 from typing import NamedTuple
 

@@ -1,9 +1,9 @@
 """A figure: templates walking step by step to the clusters of a set.
 
-Three cascades start from the same places and look at the same points:
+Three operators start from the same places and look at the same points:
 
-    soft K-means             clusters compete for points; the K-means that Proposition 2 means
-    a bare cascade           points compete for templates; Proposition 2 as its equation has it
+    soft K-means             each point is shared out among the templates; the K-means that Proposition 2 means
+    a bare cascade           each template weighs all points by itself; Proposition 2 as its equation has it
     a trained cascade        PICASO with learned maps, residual and feed-forward
 
 Dimensions:  N points   K templates   L steps
@@ -53,8 +53,8 @@ def walk_through_mixture(*, seed: int, num_points: int = 300) -> list[Walk]:
         return operator.trace(canonical).templates[:, 0]
 
     walks = [
-        ("Soft K-means", "clusters compete for points", kmeans(temperature=0.1)),
-        ("Bare cascade", "points compete for templates", kmeans(compete=False)),
+        ("Soft K-means", "each point is shared out among templates", kmeans(temperature=0.1)),
+        ("Bare cascade", "each template weighs all points by itself", kmeans(compete=False)),
         ("PICASO, trained", "each answer asks the next question", learned),
     ]
     back = [(title, caption, templates * scale[0] + shift[0]) for title, caption, templates in walks]
@@ -66,11 +66,11 @@ def draw_template_walk(walks: list[Walk], folder: Path) -> list[Path]:
     require("matplotlib", extra="experiments", purpose="drawing the figure")
     from matplotlib.figure import Figure
 
-    figure: Any = Figure(figsize=(4 * len(walks), 4.3), layout="constrained")
+    figure: Any = Figure(figsize=(4 * len(walks), 4.6), layout="constrained")
     axes = figure.subplots(1, len(walks), sharex=True, sharey=True, squeeze=False)[0]
     for axis, walk in zip(axes, walks, strict=True):
         draw_walk(axis, walk)
-    draw_legend(axes[len(walks) // 2])
+    draw_legend(figure)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"template_walk.{suffix}" for suffix in ("svg", "png")]
     for path in paths:
@@ -102,13 +102,15 @@ def draw_walk(axis: Any, walk: Walk) -> None:
         spine.set_visible(False)
 
 
-def draw_legend(axis: Any) -> None:
-    """What the marks mean, at the bottom of a panel."""
+def draw_legend(figure: Any) -> None:
+    """What the marks mean, below the panels."""
     marks = {
         "start": dict(marker="o", markersize=7, markerfacecolor="white", markeredgewidth=1.6),
         "step": dict(marker="o", markersize=5, markeredgecolor="white"),
         "end": dict(marker="*", markersize=13, markeredgecolor="white"),
     }
-    for label, mark in marks.items():
-        axis.plot([], [], linestyle="none", color="#555555", label=label, **mark)
-    axis.legend(loc="lower left", fontsize=10, frameon=False, handletextpad=0.2, borderaxespad=0.2)
+    axis = figure.axes[0]
+    handles = [
+        axis.plot([], [], linestyle="none", color="#555555", label=name, **mark)[0] for name, mark in marks.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=10, frameon=False, handletextpad=0.2)
