@@ -7,8 +7,8 @@ Sets are canonicalized, so that the walk does not depend on where the points lie
     python examples/train_walking_templates.py --steps 4500 --out picaset/weights/walking_templates
     python examples/train_walking_templates.py --evaluate
 
-About five minutes on two cores. Prints the mean distance from a true centre to the nearest template, step by step; or, of
-the shipped network and of soft K-means from the same start, in how many of 200 sets every centre has a template near.
+About five minutes on two cores. Prints the mean distance from a true centre to the nearest template, step by step; or,
+of the shipped network and of soft K-means from the same start, in how many of 200 sets every centre has one near.
 """
 
 import argparse
