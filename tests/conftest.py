@@ -14,6 +14,14 @@ settings.load_profile("fast")
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 
+@pytest.fixture(scope="session", autouse=True)
+def several_buckets():
+    """Packed sets of a few elements would all be padded together; here every difference in size counts."""
+    from picaset.operators import buckets
+
+    buckets.NEGLIGIBLE = 0
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("jaxtyping_packages"):
         return

@@ -71,14 +71,15 @@ def test_scores_and_sums_are_taken_in_float32(order, dtype: torch.dtype):
     block = MultiheadAttentionBlock(DIM, DIM, 8, num_heads=2).to(dtype)
     elements, queries = ((3 * torch.randn(1, size, DIM)).to(dtype) for size in (50, 4))
     view = block.view(elements, None, num_queries=4, order=order)
-    asked = block.scaled(block.query_map(queries))
-    state = view.summarize(asked)
+    asked = block.query_map(queries).float()
+    state = block.summarize(queries, elements)
     assert {state.largest.dtype, state.total.dtype, state.weighted.dtype} == {torch.float32}
+    assert view.attend(asked).dtype is torch.float32
     if order == "project":
-        exact = asked.double() @ view.keys.double().transpose(-2, -1)
+        keys = view.keys.double()
     else:
-        weight = block.key_map.weight.double().reshape(2, 4, DIM)
-        exact = asked.double() @ weight @ elements.double()[:, None].transpose(-2, -1)
+        keys = (elements.double() @ block.key_map.weight.double().T).reshape(1, 50, 2, 4).transpose(1, 2)
+    exact = asked.double().reshape(1, 4, 2, 4).transpose(1, 2) @ keys.transpose(-2, -1) / 2
     assert_close(view.scores(asked).double(), exact, rtol=1e-5, atol=1e-5)
 
 

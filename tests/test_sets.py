@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
-from picaset import SetBatch, SimilarSizeBatches, collate
+from picaset import Picaso, PicasoPool, SelfAttention, SetBatch, SimilarSizeBatches, collate
 from tests.operators import DIM
 from tests.random_sets import Sets, draw_sets, sets
 
@@ -70,6 +70,13 @@ def test_arrays_may_be_packed():
 @pytest.mark.parametrize(("sizes", "words"), [([7, 0, 5], "3 sets of 0 to 7 elements"), ([3], "1 set of 3 elements")])
 def test_a_batch_describes_itself(sizes: list[int], words: str):
     assert repr(draw_sets(sizes, seed=0).packed) == f"SetBatch({words}, 6 features, float64, cpu)"
+
+
+def test_a_batch_of_no_sets_is_pooled_and_encoded_to_none():
+    nothing = SetBatch(torch.zeros(0, DIM), torch.zeros(1, dtype=torch.int64))
+    assert PicasoPool(DIM, num_templates=3, num_heads=2)(nothing).shape == (0, 3, DIM)
+    assert len(SelfAttention(DIM, 4, num_heads=2)(nothing)) == 0
+    assert Picaso(DIM, 5)(nothing).shape == (0, 1, 5)
 
 
 def test_a_reversed_array_may_be_packed():

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from picaset.checks import check_choice, check_positive
 from picaset.models.pretrained import PretrainedNetwork
 from picaset.operators.block import BlockOptions
+from picaset.operators.buckets import pool_in_buckets
 from picaset.operators.encoders import Elementwise, InducedSelfAttention, SelfAttention
 from picaset.operators.inputs import SetEncoder, SetPool, check_fits
 from picaset.sets import SetBatch
@@ -56,6 +57,10 @@ class PooledNetwork(PretrainedNetwork):
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B K O"]:
+        """Predict for every set; ``mask`` is True where an element is present, None means all are."""
+        if isinstance(elements, SetBatch):
+            check_fits(self, elements, mask)
+            return pool_in_buckets(elements, self.forward)  # once for the whole network, not in every layer
         return self.decoder(self.pool(self.encode(elements, mask), mask))
 
 

@@ -1,6 +1,6 @@
 r"""Exact multihead attention over a set, in whichever order of evaluation is cheapest.
 
-    heads_h(q) = sum_n a_n (W_V,h x_n + b_V,h),     a = softmax_n(q_h . (W_K,h x_n + b_K,h))
+    heads_h(q) = sum_n a_n (W_V,h x_n + b_V,h),     a = softmax_n(scale q_h . (W_K,h x_n + b_K,h))
 
 Both views of a set below give the same numbers and the same gradients:
 
@@ -8,25 +8,27 @@ Both views of a set below give the same numbers and the same gradients:
     AbsorbedSet     the elements themselves: the key map moves into the query, the value map
                     behind the mean, and nothing of size (N, D) is ever made
 
-A view answers in two halves, ``summarize`` (an AttentionState of the elements) and ``finish``
-(the heads, from that state), so that the elements may also come in chunks.
+``AbsorbedSet`` also answers in two halves, ``summarize`` (an AttentionState of the elements) and ``finish``
+(the heads, from that state), so that the elements may come in chunks.
 
-Queries arrive scaled: whoever owns the query map divides by the square root of the width.
-
-Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features of an element
+Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features of an element   M = H K
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.operators.numerics import wide, without_autocast
+from picaset.operators.softmax_attention import softmax_attention
+from picaset.operators.softmax_mean import softmax_mean
 from picaset.operators.state import AttentionState, softmax_over_present
 
 Order = Literal["project", "absorb"]
+
+NARROW_HEAD = 16
+"""What a query of a head costs beyond its multiplications, in features; measured by benchmarks/pooling.py."""
 
 
 @dataclass(frozen=True)
@@ -36,58 +38,89 @@ class ProjectedSet:
     keys: Float[Tensor, "B H N d"]
     values: Float[Tensor, "B H N d"]
     mask: Bool[Tensor, "B N"] | None
+    scale: float
 
-    def scores(self, queries: Float[Tensor, "B H K d"]) -> Float[Tensor, "B H K N"]:
-        return queries @ self.keys.transpose(-2, -1)
+    def scores(self, asked: Float[Tensor, "B K D"]) -> Float[Tensor, "B H K N"]:
+        return self.queries(asked) @ self.keys.transpose(-2, -1)
 
-    def summarize(self, queries: Float[Tensor, "B H K d"]) -> AttentionState:
-        return AttentionState.of(self.scores(queries), self.values, self.mask)
+    def attend(self, asked: Float[Tensor, "#B K D"]) -> Float[Tensor, "B K D"]:
+        queries = self.queries(asked).expand(self.keys.shape[0], -1, -1, -1)
+        return join_heads(softmax_attention(queries, self.keys, self.values, self.mask))
 
-    def finish(self, state: AttentionState) -> Float[Tensor, "B H K d"]:
-        return state.mean()
+    def queries(self, asked: Float[Tensor, "B K D"]) -> Float[Tensor, "B H K d"]:
+        return split_heads(asked * self.scale, self.keys.shape[1])
 
 
-@dataclass(frozen=True)
+@dataclass
 class AbsorbedSet:
     """A set seen as it is, the key and value maps moved to the queries and to the mean."""
 
     elements: Float[Tensor, "B N E"]
     mask: Bool[Tensor, "B N"] | None
     key_weight: Float[Tensor, "H d E"]
-    value_weight: Float[Tensor, "H d E"]
-    value_bias: Float[Tensor, "H 1 d"]
+    """Scaled already."""
+    value_weight: Float[Tensor, "H E d"]
+    value_bias: Float[Tensor, " D"]
 
-    def scores(self, queries: Float[Tensor, "B H K d"]) -> Float[Tensor, "B H K N"]:
+    def scores(self, asked: Float[Tensor, "B K D"]) -> Float[Tensor, "B H K N"]:
+        folded = self.absorb(asked) @ self.elements.transpose(1, 2)  # (B, M, N): one product for all heads
+        return self.by_head(folded)
+
+    def attend(self, asked: Float[Tensor, "#B K D"]) -> Float[Tensor, "B K D"]:
+        queries = self.absorb(asked).expand(self.elements.shape[0], -1, -1)
+        # The elements come back for the next step, so that the gradients of all steps are added up in one buffer.
+        mean, self.elements = softmax_mean(queries, self.elements, self.mask)
+        seen = None if self.mask is None else self.mask.any(dim=1)[:, None, None]
+        return self.project(mean, seen)
+
+    def summarize(self, asked: Float[Tensor, "B K D"]) -> AttentionState:
+        """What the queries need to know of the elements; states of the parts of a set merge."""
+        folded = self.absorb(asked) @ self.elements.transpose(1, 2)
+        state = AttentionState.of(folded[:, None], self.elements[:, None], self.mask)
+        return AttentionState(*(self.by_head(part[:, 0]) for part in state))
+
+    def finish(self, state: AttentionState) -> Float[Tensor, "B K D"]:
+        """The heads of the set that a state summarizes."""
+        return self.project(state.mean().flatten(1, 2), state.seen()[:, 0, :1])
+
+    def absorb(self, asked: Float[Tensor, "B K D"]) -> Float[Tensor, "B M E"]:
         # q . (W x + b) = (W^T q) . x + q . b, and what does not depend on n cancels in the softmax
-        absorbed = torch.einsum("bhkd,hde->bhke", queries, self.key_weight)
-        folded = absorbed.flatten(1, 2) @ self.elements.transpose(1, 2)  # (B, H K, N): one product for all heads
-        return folded.reshape(*absorbed.shape[:3], folded.shape[-1])
+        sets, count, _ = asked.shape
+        heads, width, features = self.key_weight.shape
+        by_head = asked.reshape(sets * count, heads, width).transpose(0, 1) @ self.key_weight  # (H, B K, E)
+        return by_head.reshape(heads, sets, count, features).transpose(0, 1).reshape(sets, heads * count, features)
 
-    def summarize(self, queries: Float[Tensor, "B H K d"]) -> AttentionState:
-        scores = self.scores(queries)
-        # All heads look at the same elements, so they are folded into the queries: nothing is copied per head.
-        state = AttentionState.of(scores.flatten(1, 2)[:, None], self.elements[:, None], self.mask)
-        return AttentionState(*(part.reshape(*scores.shape[:3], part.shape[-1]) for part in state))
-
-    def finish(self, state: AttentionState) -> Float[Tensor, "B H K d"]:
+    def project(self, mean: Float[Tensor, "B M E"], seen: Bool[Tensor, "B 1 1"] | None) -> Float[Tensor, "B K D"]:
         # sum_n a_n (W x_n + b) = W (sum_n a_n x_n) + b, but nothing at all for an empty set
-        heads = torch.einsum("bhke,hde->bhkd", state.mean(), self.value_weight)
-        return heads + self.value_bias * state.seen()
+        sets, folded, features = mean.shape
+        heads, _, width = self.value_weight.shape
+        count = folded // heads
+        by_head = mean.reshape(sets, heads, count, features).transpose(0, 1).reshape(heads, sets * count, features)
+        joined = (by_head @ self.value_weight).transpose(0, 1).reshape(sets, count, heads * width)
+        return joined + (self.value_bias if seen is None else self.value_bias * seen)
+
+    def by_head(self, folded: Float[Tensor, "B M X"]) -> Float[Tensor, "B H K X"]:
+        sets, rows, columns = folded.shape
+        heads = self.key_weight.shape[0]
+        return folded.reshape(sets, heads, rows // heads, columns)
 
 
 SetView = ProjectedSet | AbsorbedSet
 
 
-def attend(queries: Float[Tensor, "B H K d"], view: SetView) -> Float[Tensor, "B H K d"]:
-    """Each query's attention-weighted mean of the values; zero for an empty set."""
-    with without_autocast(queries):
-        return view.finish(view.summarize(queries))
+def attend(asked: Float[Tensor, "#B K D"], view: SetView) -> Float[Tensor, "B K D"]:
+    """Each query's attention-weighted mean of the values, its heads side by side; zero for an empty set.
+
+    Queries that all sets share may come once, as a batch of one.
+    """
+    with without_autocast(asked):
+        return view.attend(asked)
 
 
-def attention_weights(queries: Float[Tensor, "B H K d"], view: SetView) -> Float[Tensor, "B H K N"]:
+def attention_weights(asked: Float[Tensor, "B K D"], view: SetView) -> Float[Tensor, "B H K N"]:
     """The weights themselves: a distribution over the present elements, all zero for an empty set."""
-    with without_autocast(queries):
-        return softmax_over_present(view.scores(queries), view.mask)
+    with without_autocast(asked):
+        return softmax_over_present(view.scores(asked), view.mask)
 
 
 def view_set(
@@ -97,6 +130,7 @@ def view_set(
     key_map: nn.Linear,
     value_map: nn.Linear,
     num_heads: int,
+    scale: float,
     order: Order,
 ) -> SetView:
     """See a set through a key and a value map, for queries in the given order of evaluation.
@@ -104,17 +138,17 @@ def view_set(
     Half-precision elements are widened here, so that scores and sums are taken in float32.
     """
     if order == "project":
-        return ProjectedSet(
-            split_heads(wide(key_map(elements)), num_heads), split_heads(wide(value_map(elements)), num_heads), mask
-        )
+        keys, values = (split_heads(wide(layer(elements)), num_heads) for layer in (key_map, value_map))
+        return ProjectedSet(keys, values, mask, scale)
     per_head = (num_heads, key_map.out_features // num_heads, key_map.in_features)
+    # The key bias cancels in the softmax. Its gradient is zero, but it has one: distributed training waits for it.
+    bias = value_map.bias + 0 * key_map.bias
     return AbsorbedSet(
         wide(elements),
         mask,
-        wide(key_map.weight).reshape(per_head),
-        wide(value_map.weight).reshape(per_head),
-        # The key bias cancels in the softmax. Its gradient is zero, but it has one: distributed training waits for it.
-        wide(value_map.bias + 0 * key_map.bias).reshape(num_heads, 1, per_head[1]),
+        wide(key_map.weight).reshape(per_head) * scale,
+        wide(value_map.weight).reshape(per_head).transpose(1, 2),
+        wide(bias),
     )
 
 
@@ -123,12 +157,13 @@ def cheapest_order(
 ) -> Order:
     """Compare the multiplications per element of both orders; the number of elements plays no part.
 
-    Projecting costs ``4 E D`` once and ``4 K D`` per step; absorbing costs ``4 K H E`` per step.
+    In pairs of multiplications, projecting costs ``E D`` once and ``K D`` per step, absorbing ``K H E`` per step.
+    Narrow heads keep the kernel from its best rate, as if every query of every head cost a few features more.
     ``num_queries=None`` says that the queries are as many as the elements, and projecting wins.
     """
     if num_queries is None:
         return "project"
-    project = dim_elements * dim + num_steps * num_queries * dim
+    project = dim_elements * dim + num_steps * num_queries * (dim + NARROW_HEAD * num_heads)
     absorb = num_steps * num_queries * num_heads * dim_elements
     return "absorb" if absorb < project else "project"
 

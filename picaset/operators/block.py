@@ -22,13 +22,12 @@ from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_divides, check_positive
 from picaset.operators.attention import (
+    AbsorbedSet,
     Order,
     SetView,
     attend,
     attention_weights,
     cheapest_order,
-    join_heads,
-    split_heads,
     view_set,
 )
 from picaset.operators.inputs import read_set, write_set
@@ -157,17 +156,18 @@ class MultiheadAttentionBlock(nn.Module):
             key_map=self.key_map,
             value_map=self.value_map,
             num_heads=self.num_heads,
+            scale=1 / math.sqrt(self.dim // self.num_heads if self.form == "paper" else self.dim),
             order=order,
         )
 
-    def update(self, queries: Float[Tensor, "B K Q"], view: SetView) -> Float[Tensor, "B K D"]:
-        """The queries after attending to the set once."""
+    def update(self, queries: Float[Tensor, "#B K Q"], view: SetView) -> Float[Tensor, "B K D"]:
+        """The queries after attending to the set once; queries that all sets share may come as a batch of one."""
         asked = self.query_map(queries)  # (B, K, D)
-        return self.combine(queries, asked, attend(self.scaled(asked), view))
+        return self.combine(queries, asked, attend(wide(asked), view))
 
     def weights(self, queries: Float[Tensor, "B K Q"], view: SetView) -> Float[Tensor, "B H K N"]:
         """How much each query attends to each element, by head."""
-        return attention_weights(self.scaled(self.query_map(queries)), view)
+        return attention_weights(wide(self.query_map(queries)), view)
 
     def summarize(
         self,
@@ -176,7 +176,7 @@ class MultiheadAttentionBlock(nn.Module):
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> AttentionState:
         """What these queries need to know of a part of a set; states of parts merge."""
-        asked = self.scaled(self.query_map(queries))
+        asked = wide(self.query_map(queries))
         with without_autocast(asked):
             return self.absorbed(elements, mask).summarize(asked)
 
@@ -184,24 +184,22 @@ class MultiheadAttentionBlock(nn.Module):
         """The queries after attending to the set that ``state`` summarizes."""
         nothing = queries.new_zeros(1, 1, self.dim_elements)
         with without_autocast(state.total):
-            heads = self.absorbed(nothing, None).finish(state)
-        return self.combine(queries, self.query_map(queries), heads)
+            attended = self.absorbed(nothing, None).finish(state)
+        return self.combine(queries, self.query_map(queries), attended)
 
-    def absorbed(self, elements: Tensor, mask: Tensor | None) -> SetView:
-        return self.view(elements, mask, num_queries=1, order="absorb")
-
-    def scaled(self, asked: Float[Tensor, "B K D"]) -> Float[Tensor, "B H K d"]:
-        width = self.dim // self.num_heads if self.form == "paper" else self.dim
-        return split_heads(wide(asked), self.num_heads) / math.sqrt(width)
+    def absorbed(self, elements: Tensor, mask: Tensor | None) -> AbsorbedSet:
+        view = self.view(elements, mask, num_queries=1, order="absorb")
+        assert isinstance(view, AbsorbedSet)
+        return view
 
     def combine(
         self,
-        queries: Float[Tensor, "B K Q"],
-        asked: Float[Tensor, "B K D"],
-        heads: Float[Tensor, "B H K d"],
+        queries: Float[Tensor, "#B K Q"],
+        asked: Float[Tensor, "#B K D"],
+        attended: Float[Tensor, "B K D"],
     ) -> Float[Tensor, "B K D"]:
         """Eq. 3 behind the attention: both residuals, both feed-forward layers."""
-        attended = join_heads(heads).to(asked.dtype)  # (B, K, D)
+        attended = attended.to(asked.dtype)
         if self.form == "paper":
             attended = self.output_map(attended)
             if self.feed_forward:

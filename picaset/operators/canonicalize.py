@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.operators.inputs import read_set
+from picaset.operators.buckets import pool_in_buckets
+from picaset.operators.inputs import check_fits, read_set
 from picaset.operators.numerics import wide
 from picaset.operators.simple_pools import count
 from picaset.sets import SetBatch
@@ -62,12 +63,15 @@ class Canonicalize(nn.Module):
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Any:
-        padded, present = read_set(self, elements, mask)
-        shift, scale = place_of(padded, present)
         if isinstance(elements, SetBatch):
+            check_fits(self, elements, mask)
+            places = pool_in_buckets(elements, lambda *bucket: torch.cat(place_of(*bucket), dim=-1))
+            shift, scale = places[..., :-1], places[..., -1:]
             owners = elements.owners
             canonical = (elements.elements - shift[owners, 0]) / scale[owners, 0]
             return self.restore(self.network(elements.with_elements(canonical)), shift, scale)
+        padded, present = read_set(self, elements, mask)
+        shift, scale = place_of(padded, present)
         slots = elements.shape[1]  # reading may have added one to a set without any
         canonical = ((padded - shift) / scale)[:, :slots]
         return self.restore(self.network(canonical, None if present is None else present[:, :slots]), shift, scale)

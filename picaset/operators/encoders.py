@@ -111,6 +111,6 @@ class InducedSelfAttention(SetEncoder):
         self.spread = MultiheadAttentionBlock(dim_in, dim, dim, num_heads=num_heads, **options)
 
     def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
-        inducing = self.inducing.expand(elements.shape[0], -1, -1)  # (B, M, D)
-        gathered = self.gather.update(inducing, self.gather.view(elements, mask, num_queries=inducing.shape[1]))
+        view = self.gather.view(elements, mask, num_queries=self.inducing.shape[0])
+        gathered = self.gather.update(self.inducing[None], view)  # (B, M, D)
         return self.spread.update(elements, self.spread.view(gathered, None, num_queries=None))

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_floating, check_mask, check_tensor
+from picaset.operators.buckets import encode_in_buckets, pool_in_buckets
 from picaset.sets import SetBatch
 
 
@@ -33,6 +34,9 @@ class SetPool(nn.Module):
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B K E"]:
         """Pool every set; ``mask`` is True where an element is present, None means all are."""
+        if isinstance(elements, SetBatch):
+            check_fits(self, elements, mask)
+            return pool_in_buckets(elements, self.pool)
         return self.pool(*read_set(self, elements, mask))
 
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K E"]:
@@ -55,6 +59,9 @@ class SetEncoder(nn.Module):
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B N E"] | SetBatch:
         """Encode every set; ``mask`` is True where an element is present, None means all are."""
+        if isinstance(elements, SetBatch):
+            check_fits(self, elements, mask)
+            return encode_in_buckets(elements, self.encode)
         padded, present = read_set(self, elements, mask)
         return write_set(self.encode(padded, present), present, like=elements)
 

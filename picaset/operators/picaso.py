@@ -78,7 +78,7 @@ class PicasoPool(SetPool):
         )
 
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K D"]:
-        templates = self.initial(elements.shape[0])
+        templates = self.templates[None]  # the first question is the same for all sets
         for block, view in self.steps(elements, mask):
             templates = block.update(templates, view)
         return templates

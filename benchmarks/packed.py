@@ -1,0 +1,93 @@
+"""What do sets of very different sizes cost: packed, padded to the largest, and in torch-geometric?
+
+One set of 10 000 elements and 99 of 1 to 100, one attention pool of K = 4 templates, H = 4 heads, D = 128. Expected:
+packed costs what its elements cost, padded a hundred times the small sets. Reported: medians of 20 calls.
+
+    python -m benchmarks.packed
+
+Prints a table, then one JSON line; commit it under ``results/``. torch-geometric is measured where it is installed.
+"""
+
+import argparse
+
+import torch
+
+from benchmarks.measure import forward_and_backward, machine_limits, median_seconds, record
+from benchmarks.textbook import TextbookCascade, TextbookInduced
+from picaset import InducedSelfAttention, PicasoPool, SetBatch
+
+DIM, HEADS, TEMPLATES, INDUCING = 128, 4, 4, 32
+
+
+class OfPacked(torch.nn.Module):
+    """A module called with packed elements; offsets are known."""
+
+    def __init__(self, module: torch.nn.Module, offsets: torch.Tensor) -> None:
+        super().__init__()
+        self.module = module
+        self.offsets = offsets
+
+    def forward(self, elements: torch.Tensor) -> torch.Tensor:
+        output = self.module(SetBatch(elements, self.offsets))
+        return output.elements if isinstance(output, SetBatch) else output
+
+
+class Geometric(torch.nn.Module):
+    """torch-geometric's attention pool on packed elements."""
+
+    def __init__(self, owners: torch.Tensor, num_sets: int) -> None:
+        super().__init__()
+        from torch_geometric.nn.aggr import SetTransformerAggregation
+
+        self.pool = SetTransformerAggregation(DIM, TEMPLATES, num_encoder_blocks=0, heads=HEADS)
+        self.owners = owners
+        self.num_sets = num_sets
+
+    def forward(self, elements: torch.Tensor) -> torch.Tensor:
+        return self.pool(elements, self.owners, dim_size=self.num_sets)
+
+
+def candidates(batch: SetBatch, steps: int) -> dict[str, tuple[torch.nn.Module, tuple[object, ...]]]:
+    elements = batch.elements.clone().requires_grad_()
+    padded, mask = batch.to_padded()
+    padded = padded.clone().requires_grad_()
+    pool = PicasoPool(DIM, num_templates=TEMPLATES, num_heads=HEADS, num_steps=steps, form="authors")
+    found: dict[str, tuple[torch.nn.Module, tuple[object, ...]]] = {
+        "textbook, padded": (TextbookCascade(DIM, TEMPLATES, HEADS, steps), (padded, mask)),
+        "ours, padded": (pool, (padded, mask)),
+        "ours, packed": (OfPacked(pool, batch.offsets), (elements,)),
+    }
+    if steps == 1:
+        try:
+            found["torch-geometric"] = (Geometric(batch.owners, len(batch)), (elements,))
+        except ImportError:
+            print("torch-geometric is not installed: left out")
+        found |= {
+            "textbook encoder, padded": (TextbookInduced(DIM, DIM, HEADS, INDUCING), (padded, mask)),
+            "our encoder, packed": (
+                OfPacked(
+                    InducedSelfAttention(DIM, DIM, num_heads=HEADS, num_inducing=INDUCING, form="authors"),
+                    batch.offsets,
+                ),
+                (elements,),
+            ),
+        }
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
+    generator = torch.Generator().manual_seed(0)
+    sizes = [10_000, *torch.randint(1, 101, (99,), generator=generator).tolist()]
+    batch = SetBatch.from_list([torch.randn(size, DIM, generator=generator) for size in sizes])
+    limits = machine_limits()
+    rows = list[dict[str, object]]()
+    for steps in (1, 3):
+        print(f"\n{steps} step{'s' * (steps > 1)}, {len(batch.elements)} elements in {len(batch)} sets")
+        for name, (module, inputs) in candidates(batch, steps).items():
+            calls = forward_and_backward(module, *inputs)
+            seconds = {kind: median_seconds(call, repeats=20) for kind, call in calls.items()}
+            print(f"{name:26} " + "   ".join(f"{kind} {1e3 * value:8.2f}ms" for kind, value in seconds.items()))
+            rows.append(dict(name=name, steps=steps, **seconds))
+    record("packed", rows, limits)

@@ -1,0 +1,199 @@
+"""How much faster is PicasoPool than the textbook form, how near the machine's limit, and is the right order chosen?
+
+Expected: several times, because the set is never projected; the more, the fewer the templates. The limit beside each
+row is the larger of the time to read the input once per step and the time of the needed multiplications, at the rates
+this machine reaches in large matrix products and in reading. Reported: medians of 20 calls, three steps, float32, the
+authors' form, elements requiring gradients.
+
+    python -m benchmarks.pooling
+    python -m benchmarks.pooling --orders         # both evaluation orders on a grid of sizes
+    python -m benchmarks.pooling --growth         # time against N, K and steps, and the figure
+
+Prints a table, then one JSON line; commit it under ``results/``.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from benchmarks.measure import forward_and_backward, machine_limits, median_seconds, peak_bytes, record
+from benchmarks.textbook import TextbookCascade
+from picaset import PicasoPool
+from picaset.operators.attention import cheapest_order
+
+STEPS = 3
+SIZES = [  # B, N, D, H, K
+    (10, 450, 128, 4, 4),
+    (128, 64, 128, 4, 1),
+    (8, 8, 256, 8, 1),
+    (1, 100_000, 128, 4, 4),
+    (1, 1_000_000, 64, 4, 4),
+    (16, 4096, 128, 4, 16),
+]
+TARGETS = [(6, 5), (14, 7), (1.6, 1.6), (9, 6), (7, 5), (4.5, 3.5)]
+
+
+class TorchCascade(torch.nn.Module):
+    """The cascade's attention by ``torch.nn.MultiheadAttention``, without residual and feed-forward."""
+
+    def __init__(self, dim: int, num_templates: int, num_heads: int, num_steps: int) -> None:
+        super().__init__()
+        self.num_steps = num_steps
+        self.templates = torch.nn.Parameter(torch.randn(1, num_templates, dim))
+        self.attention = torch.nn.MultiheadAttention(dim, num_heads, batch_first=True)
+
+    def forward(self, elements: torch.Tensor) -> torch.Tensor:
+        templates = self.templates.expand(len(elements), -1, -1)
+        for _ in range(self.num_steps):
+            templates, _ = self.attention(templates, elements, elements, need_weights=False)
+        return templates
+
+
+def ours(dim: int, num_templates: int, num_heads: int, num_steps: int, **options: object) -> PicasoPool:
+    return PicasoPool(
+        dim, num_templates=num_templates, num_heads=num_heads, num_steps=num_steps, form="authors", **options
+    )
+
+
+def limit_seconds(sizes: tuple[int, ...], limits: dict[str, float]) -> float:
+    """Reading the input once per step, or multiplying in the cheapest order, whichever takes longer."""
+    sets, count, dim, heads, templates = sizes
+    project = 4 * dim * dim + 4 * STEPS * templates * dim
+    absorb = 4 * STEPS * templates * heads * dim
+    multiplying = sets * count * min(project, absorb) / limits["flops"]
+    return max(multiplying, STEPS * 4 * sets * count * dim / limits["bytes_per_second"])
+
+
+def training_call(form: str, sizes: tuple[int, ...]) -> object:
+    """A forward and backward pass, with the elements and their gradient in memory already, for measuring peaks."""
+    sets, count, dim, heads, templates = sizes
+    build = {"textbook": TextbookCascade, "ours": ours, "torch": TorchCascade}[form]
+    module = build(dim, templates, heads, STEPS)
+    elements = torch.randn(sets, count, dim, requires_grad=True)
+    elements.grad = torch.zeros_like(elements)
+    return lambda: module(elements).sum().backward()
+
+
+def compare(limits: dict[str, float]) -> list[dict[str, object]]:
+    rows = list[dict[str, object]]()
+    print(f"{'B, N, D, H, K':28} {'pass':17}   textbook  torch MHA      ours  ratio target    limit  reached")
+    for sizes, targets in zip(SIZES, TARGETS, strict=True):
+        sets, count, dim, heads, templates = sizes
+        elements = torch.randn(sets, count, dim, requires_grad=True)
+        modules = [build(dim, templates, heads, STEPS) for build in (TextbookCascade, TorchCascade, ours)]
+        calls = [forward_and_backward(module, elements) for module in modules]
+        limit = limit_seconds(sizes, limits)
+        for kind, target in zip(("forward", "forward+backward"), targets, strict=True):
+            textbook, torchs, mine = (median_seconds(call[kind]) for call in calls)
+            reached = limit / mine if kind == "forward" else None
+            print(
+                f"{sizes!s:28} {kind:17} {1e3 * textbook:8.2f}ms {1e3 * torchs:8.2f}ms {1e3 * mine:7.2f}ms "
+                f"{textbook / mine:5.1f}x {target:5}x {1e3 * limit:6.2f}ms {f'{reached:8.0%}' if reached else ''}"
+            )
+            rows.append(
+                dict(sizes=sizes, kind=kind, textbook=textbook, torch_mha=torchs, ours=mine, ratio=textbook / mine,
+                     target=target, limit=limit)
+            )  # fmt: skip
+    return rows
+
+
+def compare_memory() -> list[dict[str, object]]:
+    rows = list[dict[str, object]]()
+    sizes = SIZES[4]
+    size = 4 * sizes[0] * sizes[1] * sizes[2]
+    for form in ("textbook", "torch", "ours"):
+        peak = peak_bytes(training_call, form, sizes)
+        print(f"{sizes!s:28} peak memory beside elements and gradient, {form}: {peak / size:.2f} times the input")
+        rows.append(dict(sizes=sizes, kind="memory", form=form, peak_bytes=peak, times_input=peak / size))
+    return rows
+
+
+def compare_orders() -> list[dict[str, object]]:
+    rows = list[dict[str, object]]()
+    print(f"{'B, N, D, H':22} {'L':>2} {'K':>3}  {'project':>9} {'absorb':>9}  chosen     over the best")
+    for sets, count, dim, heads in [(16, 2048, 128, 4), (4, 4096, 64, 8), (64, 128, 128, 4), (16, 1024, 256, 8)]:
+        elements = torch.randn(sets, count, dim, requires_grad=True)
+        for steps in (1, 3):
+            for templates in (1, 4, 8, 16, 32, 64):
+                seconds = {
+                    order: median_seconds(
+                        forward_and_backward(ours(dim, templates, heads, steps, order=order), elements)[
+                            "forward+backward"
+                        ],
+                        repeats=7,
+                        warmups=1,
+                    )
+                    for order in ("project", "absorb")
+                }
+                chosen = cheapest_order(
+                    num_queries=templates, num_heads=heads, dim_elements=dim, dim=dim, num_steps=steps
+                )
+                over = seconds[chosen] / min(seconds.values()) - 1
+                print(
+                    f"{(sets, count, dim, heads)!s:22} {steps:2} {templates:3}  {1e3 * seconds['project']:7.1f}ms "
+                    f"{1e3 * seconds['absorb']:7.1f}ms  {chosen:8} {over:8.0%}"
+                )
+                rows.append(
+                    dict(sizes=(sets, count, dim, heads), steps=steps, templates=templates, chosen=chosen, over=over,
+                         **seconds)
+                )  # fmt: skip
+    return rows
+
+
+def measure_growth() -> list[dict[str, object]]:
+    """Time of a forward and backward pass as one size grows and the others stay."""
+    base = {"N": 16384, "K": 4, "steps": 3}
+    grid = {"N": [4096, 8192, 16384, 32768, 65536, 131072], "K": [1, 2, 4, 8, 16], "steps": [1, 2, 3, 4, 6, 8]}
+    rows = list[dict[str, object]]()
+    for name, values in grid.items():
+        for value in values:
+            sizes = base | {name: value}
+            elements = torch.randn(1, sizes["N"], 128, requires_grad=True)
+            for form, build in (("textbook", TextbookCascade), ("ours", ours)):
+                call = forward_and_backward(build(128, sizes["K"], 4, sizes["steps"]), elements)["forward+backward"]
+                seconds = median_seconds(call, repeats=7, warmups=1)
+                rows.append(dict(kind="growth", grows=name, value=value, form=form, seconds=seconds))
+                print(f"{name:6} {value:7}  {form:9} {1e3 * seconds:8.1f}ms")
+    return rows
+
+
+def draw_growth(rows: list[dict[str, object]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 3.8), layout="constrained")
+    labels = {"N": "elements N", "K": "templates K", "steps": "steps L"}
+    for axis, (name, label) in zip(figure.subplots(1, 3), labels.items(), strict=True):
+        for form, colour in (("textbook", "#d55e00"), ("ours", "#0072b2")):
+            points = [
+                (row["value"], 1e3 * row["seconds"]) for row in rows if (row["grows"], row["form"]) == (name, form)
+            ]
+            x, y = zip(*points, strict=True)
+            axis.plot(x, y, marker="o", color=colour, label=form)
+        axis.set(xlabel=label, xscale="log", yscale="log")
+        axis.set_xticks(x, [str(value) for value in x])
+        axis.minorticks_off()
+        axis.grid(color="#eeeeee")
+    figure.axes[0].set_ylabel("forward and backward, ms")
+    figure.axes[0].legend(frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--orders", action="store_true", help="both evaluation orders on a grid of sizes")
+    figure = Path("docs/figures/pooling_growth.png")
+    parser.add_argument(
+        "--growth", type=Path, nargs="?", const=figure, help="time against sizes; where the figure goes"
+    )
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    measured = machine_limits()
+    if arguments.orders:
+        record("pooling", compare_orders(), measured)
+    elif arguments.growth:
+        grown = measure_growth()
+        draw_growth(grown, arguments.growth)
+        record("pooling", grown, measured)
+    else:
+        record("pooling", [*compare(measured), *compare_memory()], measured)
