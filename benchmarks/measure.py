@@ -5,7 +5,6 @@ the machine's own limits.
 import json
 import multiprocessing
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -60,9 +59,16 @@ def peak_bytes(build: Callable[..., Callable[[], object]], *arguments: object) -
 
 def report_peak(sender: object, build: Callable[..., Callable[[], object]], arguments: tuple[object, ...]) -> None:
     call = build(*arguments)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    before = resident_peak()
     call()
-    sender.send(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))  # type: ignore[attr-defined]
+    sender.send(resident_peak() - before)  # type: ignore[attr-defined]
+
+
+def resident_peak() -> int:
+    """The most memory this process has held since the peak was last forgotten, in bytes."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
 
 
 def machine_limits() -> dict[str, float]:

@@ -71,7 +71,7 @@ def training_call(form: str, sizes: tuple[int, ...]) -> object:
     build = {"textbook": TextbookCascade, "ours": ours, "torch": TorchCascade}[form]
     module = build(dim, templates, heads, STEPS)
     elements = torch.randn(sets, count, dim, requires_grad=True)
-    elements.grad = torch.zeros_like(elements)
+    elements.grad = torch.ones_like(elements)  # touched, so that it is in memory
     return lambda: module(elements).sum().backward()
 
 

@@ -65,7 +65,7 @@ class Canonicalize(nn.Module):
     ) -> Any:
         if isinstance(elements, SetBatch):
             check_fits(self, elements, mask)
-            places = pool_in_buckets(elements, lambda *bucket: torch.cat(place_of(*bucket), dim=-1))
+            places = pool_in_buckets(elements, place_side_by_side)
             shift, scale = places[..., :-1], places[..., -1:]
             owners = elements.owners
             canonical = (elements.elements - shift[owners, 0]) / scale[owners, 0]
@@ -98,6 +98,11 @@ def place_of(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None)
     scale = unit * torch.where(variance > 0, variance, 1.0).sqrt()
     smallest = torch.finfo(elements.dtype).tiny
     return Place((middle + offset).to(elements.dtype), scale.to(elements.dtype).clamp(min=smallest))
+
+
+def place_side_by_side(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 P"]:
+    """Shift and scale in one tensor, as an operator returns it."""
+    return torch.cat(place_of(elements, mask), dim=-1)
 
 
 def middle_of(elements: Float[Tensor, "B N D"], absent: Bool[Tensor, "B N 1"] | None) -> Float[Tensor, "B 1 D"]:
