@@ -1,7 +1,8 @@
 """What do sets of very different sizes cost: packed, padded to the largest, and in torch-geometric?
 
 One set of 10 000 elements and 99 of 1 to 100, one attention pool of K = 4 templates, H = 4 heads, D = 128. Expected:
-packed costs what its elements cost, padded a hundred times the small sets. Reported: medians of 20 calls.
+packed costs what its elements cost, padded a hundred times the small sets. Reported: medians of 20
+calls, or of what fits into eight seconds.
 
     python -m benchmarks.packed
 
@@ -87,7 +88,7 @@ if __name__ == "__main__":
         print(f"\n{steps} step{'s' * (steps > 1)}, {len(batch.elements)} elements in {len(batch)} sets")
         for name, (module, inputs) in candidates(batch, steps).items():
             calls = forward_and_backward(module, *inputs)
-            seconds = {kind: median_seconds(call, repeats=20) for kind, call in calls.items()}
+            seconds = {kind: median_seconds(call, warmups=1, at_most=8.0) for kind, call in calls.items()}
             print(f"{name:26} " + "   ".join(f"{kind} {1e3 * value:8.2f}ms" for kind, value in seconds.items()))
             rows.append(dict(name=name, steps=steps, **seconds))
     record("packed", rows, limits)
