@@ -84,9 +84,9 @@ class SoftmaxMean(torch.autograd.Function):
             grad_queries, grad_elements = gradients_again(again, (queries, elements), ctx.needs_input_grad, grad_mean)
             return grad_queries, add(grad_elements, grad_passed), None
         # A buffer that only this chain of steps has seen may be added to; in the last step there is none yet.
-        beta = grad_passed is not None
-        grad_elements = grad_passed.contiguous() if grad_passed is not None else torch.empty_like(elements)
-        into = grad_elements if ctx.needs_input_grad[1] else None
+        beta, into = grad_passed is not None, None
+        if ctx.needs_input_grad[1]:
+            into = torch.empty_like(elements) if grad_passed is None else grad_passed.contiguous()
         if kept.dim() == 3:
             grad_queries = written_backward(queries, elements, kept, grad_mean, into, beta=beta)
         else:
