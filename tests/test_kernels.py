@@ -1,11 +1,15 @@
 """The kernel of the absorbed order: every way it takes gives the plain equation, with first and second derivatives."""
 
+from functools import partial
+
 import pytest
 import torch
+from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from picaset.operators import kernels, softmax_mean
+from picaset.operators.absorbed_attention import Absorbed, absorbed_attention, plain_attention
 from tests.random_sets import draw_sets
 
 WAYS = {  # weights written out up to, rows of a chunk, smallest part of a set, threads
@@ -29,10 +33,23 @@ def way(request, monkeypatch):
     torch.set_num_threads(before)
 
 
-def example(sizes: list[int], masked: bool):
+SCALE = 0.7
+
+
+def example(sizes: list[int], masked: bool, *, shared: bool = False) -> tuple[list[Tensor], Tensor | None]:
+    """Queries, elements, key map, value map and value bias, of 2 heads each 3 wide; and a mask."""
     elements, mask = draw_sets(sizes, seed=0).padded()
-    queries = torch.randn(len(sizes), 4, elements.shape[2], dtype=torch.float64).requires_grad_()
-    return queries, elements.requires_grad_(), mask if masked else None
+    features = elements.shape[2]
+    drawn = [
+        torch.randn(shape, dtype=torch.float64)
+        for shape in [(1 if shared else len(sizes), 2, 6), (2, 3, features), (2, 3, features), (1, 1, 6)]
+    ]
+    given = [one.requires_grad_() for one in [drawn[0], elements, *drawn[1:]]]
+    return given, mask if masked else None
+
+
+def attention(mask, asked, *absorbed):
+    return absorbed_attention(asked, Absorbed(*absorbed), mask, SCALE)[0]
 
 
 CASES = pytest.mark.parametrize(
@@ -41,37 +58,44 @@ CASES = pytest.mark.parametrize(
 
 
 @CASES
-def test_every_way_gives_the_plain_equation_over_several_steps(way, sizes, masked):
-    queries, elements, mask = example(sizes, masked)
-    results = []
-    for one_step in (softmax_mean.softmax_mean, lambda q, x, m: (softmax_mean.plain_mean(q, x, m), x)):
-        asked, passed = queries, elements
-        for _ in range(3):  # the elements are handed on, as a cascade does
-            asked, passed = one_step(asked, passed, mask)
-        results.append((asked, torch.autograd.grad(asked.square().sum(), (queries, elements))))
-    assert_close(results[0], results[1])
+@pytest.mark.parametrize("shared", [False, True], ids=["own questions", "one question for all sets"])
+def test_every_way_gives_the_plain_equation_over_several_steps(way, sizes, masked, shared):
+    given, mask = example(sizes, masked, shared=shared)
+    asked, absorbed = given[0], Absorbed(*given[1:])
+    plain = given[0]
+    for _ in range(3):  # elements and maps are handed on, as a cascade does
+        asked, absorbed = absorbed_attention(asked, absorbed, mask, SCALE)
+        plain = plain_attention(plain, Absorbed(*given[1:]), mask, SCALE)
+    assert_close(asked, plain)
+    assert_close(torch.autograd.grad(asked.square().sum(), given), torch.autograd.grad(plain.square().sum(), given))
 
 
 @CASES
 def test_every_way_has_right_first_and_second_derivatives(way, sizes, masked):
-    queries, elements, mask = example(sizes, masked)
+    given, mask = example(sizes, masked)
+    assert gradcheck(partial(attention, mask), given, fast_mode=True)
+    assert gradgradcheck(partial(attention, mask), given, fast_mode=True)
 
-    def mean(asked, given):
-        return softmax_mean.softmax_mean(asked, given, mask)[0]
 
-    assert gradcheck(mean, (queries, elements), fast_mode=True)
-    assert gradgradcheck(mean, (queries, elements), fast_mode=True)
+@pytest.mark.parametrize("frozen", range(5))
+def test_what_needs_no_gradient_takes_none_from_the_others(way, frozen):
+    given, mask = example([9, 0, 4], True)
+    asked = [one for index, one in enumerate(given) if index != frozen]
+    given[frozen] = given[frozen].detach()
+    found = torch.autograd.grad(attention(mask, *given).square().sum(), asked)
+    expected = torch.autograd.grad(plain_attention(given[0], Absorbed(*given[1:]), mask, SCALE).square().sum(), asked)
+    assert_close(found, expected)
 
 
 def test_large_scores_are_no_matter(way):
-    queries, elements, mask = example([11], True)
-    mean, _ = softmax_mean.softmax_mean(1e4 * queries, elements, mask)
-    assert mean.isfinite().all()
-    assert all(grad.isfinite().all() for grad in torch.autograd.grad(mean.sum(), (queries, elements)))
+    given, mask = example([11], True)
+    heads = attention(mask, 1e4 * given[0], *given[1:])
+    assert heads.isfinite().all()
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(heads.sum(), given))
 
 
 def test_a_nan_in_a_present_element_is_not_hidden(way):
-    queries, elements, mask = example([11], True)
+    (asked, elements, *maps), mask = example([11], True)
     poisoned = elements.detach().clone()
     poisoned[0, int(mask[0].nonzero()[0])] = torch.nan
-    assert softmax_mean.softmax_mean(queries, poisoned, mask)[0].isnan().any()
+    assert attention(mask, asked, poisoned, *maps).isnan().any()

@@ -21,8 +21,8 @@ LAYERS = [
     "experiments", "reports", "estimators", "__init__", "commands", "__main__",
 ]  # fmt: skip
 WITHIN_OPERATORS = [
-    "numerics", "templates", "state", "buckets", "inputs", "trace", "kernels", "softmax_mean", "softmax_attention",
-    "attention", "block", "encoders", "simple_pools", "picaso",
+    "numerics", "templates", "state", "buckets", "inputs", "trace", "kernels", "softmax_mean", "absorbed_attention",
+    "softmax_attention", "attention", "block", "encoders", "simple_pools", "picaso",
     "generalized_picaso", "attention_pools", "janossy_pool", "sort_pool", "slot_attention", "soft_kmeans", "mixture",
     "canonicalize",
 ]  # fmt: skip

@@ -20,9 +20,9 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from picaset.operators.absorbed_attention import Absorbed, absorb, absorbed_attention, project
 from picaset.operators.numerics import wide, without_autocast
 from picaset.operators.softmax_attention import softmax_attention
-from picaset.operators.softmax_mean import softmax_mean
 from picaset.operators.state import AttentionState, softmax_over_present
 
 Order = Literal["project", "absorb"]
@@ -55,53 +55,36 @@ class ProjectedSet:
 class AbsorbedSet:
     """A set seen as it is, the key and value maps moved to the queries and to the mean."""
 
-    elements: Float[Tensor, "B N E"]
+    absorbed: Absorbed
     mask: Bool[Tensor, "B N"] | None
-    key_weight: Float[Tensor, "H d E"]
-    """Scaled already."""
-    value_weight: Float[Tensor, "H E d"]
-    value_bias: Float[Tensor, " D"]
+    scale: float
 
     def scores(self, asked: Float[Tensor, "B K D"]) -> Float[Tensor, "B H K N"]:
-        folded = self.absorb(asked) @ self.elements.transpose(1, 2)  # (B, M, N): one product for all heads
+        folded = self.queries(asked) @ self.absorbed.elements.transpose(1, 2)  # (B, M, N): one product for all heads
         return self.by_head(folded)
 
     def attend(self, asked: Float[Tensor, "#B K D"]) -> Float[Tensor, "B K D"]:
-        queries = self.absorb(asked).expand(self.elements.shape[0], -1, -1)
-        # The elements come back for the next step, so that the gradients of all steps are added up in one buffer.
-        mean, self.elements = softmax_mean(queries, self.elements, self.mask)
-        seen = None if self.mask is None else self.mask.any(dim=1)[:, None, None]
-        return self.project(mean, seen)
+        heads, self.absorbed = absorbed_attention(asked, self.absorbed, self.mask, self.scale)
+        return heads
 
     def summarize(self, asked: Float[Tensor, "B K D"]) -> AttentionState:
         """What the queries need to know of the elements; states of the parts of a set merge."""
-        folded = self.absorb(asked) @ self.elements.transpose(1, 2)
-        state = AttentionState.of(folded[:, None], self.elements[:, None], self.mask)
+        elements = self.absorbed.elements
+        folded = self.queries(asked) @ elements.transpose(1, 2)
+        state = AttentionState.of(folded[:, None], elements[:, None], self.mask)
         return AttentionState(*(self.by_head(part[:, 0]) for part in state))
 
     def finish(self, state: AttentionState) -> Float[Tensor, "B K D"]:
         """The heads of the set that a state summarizes."""
-        return self.project(state.mean().flatten(1, 2), state.seen()[:, 0, :1])
+        heads = project(state.mean().flatten(1, 2), self.absorbed.value_weight)
+        return heads + self.absorbed.value_bias * state.seen()[:, 0, :1]
 
-    def absorb(self, asked: Float[Tensor, "B K D"]) -> Float[Tensor, "B M E"]:
-        # q . (W x + b) = (W^T q) . x + q . b, and what does not depend on n cancels in the softmax
-        sets, count, _ = asked.shape
-        heads, width, features = self.key_weight.shape
-        by_head = asked.reshape(sets * count, heads, width).transpose(0, 1) @ self.key_weight  # (H, B K, E)
-        return by_head.reshape(heads, sets, count, features).transpose(0, 1).reshape(sets, heads * count, features)
-
-    def project(self, mean: Float[Tensor, "B M E"], seen: Bool[Tensor, "B 1 1"] | None) -> Float[Tensor, "B K D"]:
-        # sum_n a_n (W x_n + b) = W (sum_n a_n x_n) + b, but nothing at all for an empty set
-        sets, folded, features = mean.shape
-        heads, _, width = self.value_weight.shape
-        count = folded // heads
-        by_head = mean.reshape(sets, heads, count, features).transpose(0, 1).reshape(heads, sets * count, features)
-        joined = (by_head @ self.value_weight).transpose(0, 1).reshape(sets, count, heads * width)
-        return joined + (self.value_bias if seen is None else self.value_bias * seen)
+    def queries(self, asked: Float[Tensor, "B K D"]) -> Float[Tensor, "B M E"]:
+        return absorb(asked, self.absorbed.key_weight, self.scale)
 
     def by_head(self, folded: Float[Tensor, "B M X"]) -> Float[Tensor, "B H K X"]:
         sets, rows, columns = folded.shape
-        heads = self.key_weight.shape[0]
+        heads = self.absorbed.key_weight.shape[0]
         return folded.reshape(sets, heads, rows // heads, columns)
 
 
@@ -142,14 +125,11 @@ def view_set(
         return ProjectedSet(keys, values, mask, scale)
     per_head = (num_heads, key_map.out_features // num_heads, key_map.in_features)
     # The key bias cancels in the softmax. Its gradient is zero, but it has one: distributed training waits for it.
-    bias = value_map.bias + 0 * key_map.bias
-    return AbsorbedSet(
-        wide(elements),
-        mask,
-        wide(key_map.weight).reshape(per_head) * scale,
-        wide(value_map.weight).reshape(per_head).transpose(1, 2),
-        wide(bias),
-    )
+    bias = wide(value_map.bias + 0 * key_map.bias)[None, None]
+    if mask is not None:
+        bias = bias * mask.any(dim=1)[:, None, None]
+    key_weight, value_weight = (wide(layer.weight).reshape(per_head) for layer in (key_map, value_map))
+    return AbsorbedSet(Absorbed(wide(elements), key_weight, value_weight, bias), mask, scale)
 
 
 def cheapest_order(

@@ -7,7 +7,7 @@ neighbours of one size, are views of the batch: nothing is copied.
 Dimensions:  B sets   b sets of a bucket   n elements of its largest   D features   total elements of all sets
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,22 +39,38 @@ class Bucket:
 def pool_in_buckets(batch: SetBatch, operator: Operator) -> Float[Tensor, "B ..."]:
     """What an operator makes of each set, in the order of the batch."""
     buckets = list(in_buckets(batch))
-    outputs = torch.cat([operator(bucket.elements, bucket.mask) for bucket in buckets])
-    if len(buckets) == 1:
-        return outputs
-    return outputs[torch.cat([bucket.sets for bucket in buckets]).argsort()]
+    return by_set(buckets, [operator(bucket.elements, bucket.mask) for bucket in buckets])
 
 
 def encode_in_buckets(batch: SetBatch, operator: Operator) -> SetBatch:
     """What an operator makes of each element, in the order of the batch."""
-    encoded, rows = list[Tensor](), list[Tensor]()
-    for bucket in in_buckets(batch):
-        output = operator(bucket.elements, bucket.mask)
-        encoded.append(output.flatten(0, 1) if bucket.mask is None else output[bucket.mask])
-        rows.append(bucket.rows)
-    if len(rows) == 1:
-        return batch.with_elements(encoded[0])
-    return batch.with_elements(torch.cat(encoded)[torch.cat(rows).argsort()])
+    buckets = list(in_buckets(batch))
+    return batch.with_elements(by_element(buckets, [operator(bucket.elements, bucket.mask) for bucket in buckets]))
+
+
+def pool_and_encode_in_buckets(
+    batch: SetBatch, operator: Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
+) -> tuple[Float[Tensor, "B ..."], SetBatch]:
+    """Both, for an operator that returns both."""
+    buckets = list(in_buckets(batch))
+    pooled, encoded = zip(*(operator(bucket.elements, bucket.mask) for bucket in buckets), strict=True)
+    return by_set(buckets, pooled), batch.with_elements(by_element(buckets, encoded))
+
+
+def by_set(buckets: Sequence[Bucket], pooled: Sequence[Tensor]) -> Float[Tensor, "B ..."]:
+    if len(buckets) == 1:
+        return pooled[0]
+    return torch.cat(tuple(pooled))[torch.cat([bucket.sets for bucket in buckets]).argsort()]
+
+
+def by_element(buckets: Sequence[Bucket], encoded: Sequence[Tensor]) -> Float[Tensor, "total E"]:
+    present = [
+        output.flatten(0, 1) if bucket.mask is None else output[bucket.mask]
+        for bucket, output in zip(buckets, encoded, strict=True)
+    ]
+    if len(buckets) == 1:
+        return present[0]
+    return torch.cat(present)[torch.cat([bucket.rows for bucket in buckets]).argsort()]
 
 
 def in_buckets(batch: SetBatch) -> Iterator[Bucket]:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from picaset.checks import check_divides, check_positive
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
-from picaset.operators.inputs import read_set, write_set
+from picaset.operators.buckets import pool_and_encode_in_buckets
+from picaset.operators.inputs import check_fits, read_set, write_set
 from picaset.operators.templates import learned_templates
 from picaset.operators.trace import Trace, write_attention
 from picaset.sets import SetBatch
@@ -78,9 +79,12 @@ class GeneralizedPicaso(nn.Module):
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B N D"] | SetBatch]:
         """Both ends of the cascade; ``mask`` is True where an element is present, None means all are."""
+        if isinstance(elements, SetBatch):
+            check_fits(self, elements, mask)
+            return pool_and_encode_in_buckets(elements, self.ends)
         padded, present = read_set(self, elements, mask)
-        *_, last = self.steps(padded, present)
-        return last.templates, write_set(last.elements, present, like=elements)
+        templates, rewritten = self.ends(padded, present)
+        return templates, write_set(rewritten, present, like=elements)
 
     def trace(
         self,
@@ -93,6 +97,12 @@ class GeneralizedPicaso(nn.Module):
         templates = torch.stack([step.templates for step in steps])
         attention = torch.stack([step.attention for step in steps if step.attention is not None])
         return Trace(templates, write_attention(attention, present, like=elements))
+
+    def ends(
+        self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None
+    ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B N D"]]:
+        *_, last = self.steps(elements, mask)
+        return last.templates, last.elements
 
     def steps(
         self,

@@ -1,0 +1,151 @@
+r"""Multihead attention without projecting the set, forward and backward in one piece.
+
+    q . (W_K x + b) = (W_K^T q) . x + const        sum_n a_n (W_V x_n + b) = W_V (sum_n a_n x_n) + b
+
+The key map moves into the query, where its bias cancels in the softmax, and the value map behind the mean of the
+elements themselves. One function for the whole of it spares torch a dozen small operations a step. Elements and maps
+are handed on beside the result: a cascade that passes them from step to step has the gradients of all steps added up
+in one buffer each, in place.
+
+Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features of an element   M = H K
+"""
+
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from picaset.operators.kernels import gradients_again, must_be_plain
+from picaset.operators.softmax_mean import mean_backward, plain_mean, softmax_mean
+
+
+class Absorbed(NamedTuple):
+    """What every step needs of a set and of the maps that it is seen through."""
+
+    elements: Float[Tensor, "B N E"]
+    key_weight: Float[Tensor, "H d E"]
+    value_weight: Float[Tensor, "H d E"]
+    value_bias: Float[Tensor, "#B 1 D"]
+    """Zero for an empty set, whose heads are zero."""
+
+
+def absorbed_attention(
+    asked: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Bool[Tensor, "B N"] | None, scale: float
+) -> tuple[Float[Tensor, "B K D"], Absorbed]:
+    """The heads, and what to ask in the next step, so that gradients are added up in place."""
+    if must_be_plain():
+        return plain_attention(asked, absorbed, mask, scale), absorbed
+    if not (torch.is_grad_enabled() and (asked.requires_grad or any(part.requires_grad for part in absorbed))):
+        return forward(asked, absorbed, mask, scale)[0], absorbed
+    heads, elements, key_weight, value_weight = cast(Any, AbsorbedAttention).apply(asked, *absorbed, mask, scale)
+    return heads, Absorbed(elements, key_weight, value_weight, absorbed.value_bias)
+
+
+def plain_attention(
+    asked: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Bool[Tensor, "B N"] | None, scale: float
+) -> Float[Tensor, "B K D"]:
+    """The same in operations that torch can trace, transform and differentiate any number of times."""
+    queries = absorb(asked, absorbed.key_weight, scale).expand(absorbed.elements.shape[0], -1, -1)
+    return project(plain_mean(queries, absorbed.elements, mask), absorbed.value_weight) + absorbed.value_bias
+
+
+def forward(
+    asked: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Bool[Tensor, "B N"] | None, scale: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The heads; and queries, mean and softmax, which the backward pass asks for."""
+    queries = absorb(asked, absorbed.key_weight, scale).expand(absorbed.elements.shape[0], -1, -1)
+    mean, softmax = softmax_mean(queries, absorbed.elements, mask)
+    return project(mean, absorbed.value_weight).add_(absorbed.value_bias), queries, mean, softmax
+
+
+def absorb(asked: Float[Tensor, "B K D"], key_weight: Float[Tensor, "H d E"], scale: float) -> Float[Tensor, "B M E"]:
+    """The queries as the elements see them, head after head."""
+    return fold(torch.bmm(by_head(asked * scale, key_weight.shape[0]), key_weight), *asked.shape[:2])
+
+
+def project(mean: Float[Tensor, "B M E"], value_weight: Float[Tensor, "H d E"]) -> Float[Tensor, "B K D"]:
+    """The value map, behind the mean."""
+    sets, rows, _ = mean.shape
+    num_heads = value_weight.shape[0]
+    return joined(torch.bmm(unfold(mean, num_heads), value_weight.transpose(1, 2)), sets, rows // num_heads)
+
+
+def by_head(vectors: Float[Tensor, "B K D"], num_heads: int) -> Float[Tensor, "H BK d"]:
+    sets, count, dim = vectors.shape
+    return vectors.reshape(sets * count, num_heads, dim // num_heads).transpose(0, 1)
+
+
+def joined(heads: Float[Tensor, "H BK d"], sets: int, count: int) -> Float[Tensor, "B K D"]:
+    num_heads, _, width = heads.shape
+    return heads.transpose(0, 1).reshape(sets, count, num_heads * width)
+
+
+def fold(heads: Float[Tensor, "H BK E"], sets: int, count: int) -> Float[Tensor, "B M E"]:
+    """All heads of a set as rows of one product with its elements."""
+    num_heads, _, features = heads.shape
+    return heads.view(num_heads, sets, count, features).transpose(0, 1).reshape(sets, num_heads * count, features)
+
+
+def unfold(folded: Float[Tensor, "B M E"], num_heads: int) -> Float[Tensor, "H BK E"]:
+    sets, rows, features = folded.shape
+    count = rows // num_heads
+    return folded.reshape(sets, num_heads, count, features).transpose(0, 1).reshape(num_heads, sets * count, features)
+
+
+class AbsorbedAttention(torch.autograd.Function):
+    """``absorbed_attention`` for torch's autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Any:
+        asked, elements, keys, values, bias, mask, scale = given
+        heads, queries, mean, softmax = forward(asked, Absorbed(elements, keys, values, bias), mask, scale)
+        ctx.set_materialize_grads(False)
+        ctx.scale = scale
+        ctx.save_for_backward(asked, elements, keys, values, bias, mask, queries, mean, softmax)
+        return heads, elements.view_as(elements), keys.view_as(keys), values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        grad_heads, *passed = grad_outputs
+        asked, elements, keys, values, bias, mask, queries, mean, softmax = ctx.saved_tensors
+        need = ctx.needs_input_grad
+        if grad_heads is None:
+            return None, *passed, None, None, None
+        if torch.is_grad_enabled():  # asked for a gradient that can be differentiated again
+            again = plain_attention(asked, Absorbed(elements, keys, values, bias), mask, ctx.scale)
+            grads = gradients_again(again, (asked, elements, keys, values, bias), need, grad_heads)
+            return *(add(one, more) for one, more in zip(grads, (None, *passed, None), strict=True)), None, None
+        sets, num_heads, count = len(elements), len(keys), asked.shape[1]
+        grad_by_head = by_head(grad_heads, num_heads)  # (H, B K, d)
+        grad_mean = fold(torch.bmm(grad_by_head, values), sets, count)  # (B, M, E)
+        grad_elements = None
+        if need[1]:
+            grad_elements = torch.empty_like(elements) if passed[0] is None else passed[0].contiguous()
+        beta = passed[0] is not None
+        grad_queries = mean_backward(queries, elements, mask, mean, softmax, grad_mean, grad_elements, beta=beta)
+        if len(asked) < sets:  # one question for all sets
+            grad_queries = grad_queries.sum(dim=0, keepdim=True)
+        grad_absorbed = unfold(grad_queries, num_heads)  # (H, R, E)
+        grad_asked = joined(torch.bmm(grad_absorbed, keys.transpose(1, 2)), len(asked), count)
+        return (
+            grad_asked.mul_(ctx.scale) if need[0] else None,
+            grad_elements,
+            plus(passed[1], by_head(asked * ctx.scale, num_heads), grad_absorbed) if need[2] else None,
+            plus(passed[2], grad_by_head, unfold(mean, num_heads)) if need[3] else None,
+            grad_heads.sum_to_size(bias.shape) if need[4] else None,
+            None,
+            None,
+        )
+
+
+def plus(passed: Tensor | None, left: Float[Tensor, "H R d"], right: Float[Tensor, "H R E"]) -> Float[Tensor, "H d E"]:
+    """The product of both, added to what later steps passed on; that buffer only this chain of steps has seen."""
+    left = left.transpose(1, 2)
+    return torch.bmm(left, right) if passed is None else passed.contiguous().baddbmm_(left, right)
+
+
+def add(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
