@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -26,6 +26,24 @@ def median_seconds(call: Callable[[], object], *, repeats: int = 20, warmups: in
         call()
         samples.append(time.perf_counter() - start)
     return statistics.median(samples)
+
+
+def medians_together(calls: Sequence[Callable[[], object]], *, turns: int = 5, at_least: float = 1.0) -> list[float]:
+    """The median of each call, taken in turns, so that what disturbs the machine disturbs all of them alike.
+
+    A turn is one call that is not counted, since the others have left the caches cold, and four that are. More than
+    ``turns`` where they would take less than ``at_least`` seconds in all.
+    """
+    samples = [list[float]() for _ in calls]
+    began = time.perf_counter()
+    while len(samples[0]) < 4 * turns or time.perf_counter() - began < at_least:
+        for call, times in zip(calls, samples, strict=True):
+            call()
+            for _ in range(4):
+                start = time.perf_counter()
+                call()
+                times.append(time.perf_counter() - start)
+    return [statistics.median(times) for times in samples]
 
 
 def forward_and_backward(module: torch.nn.Module, *inputs: object) -> dict[str, Callable[[], object]]:

@@ -2,7 +2,7 @@
 
 AE32, AE32, PB, SA and a linear map, 128 wide, on 10 sets of 450 points: one training step, with the optimizer.
 Expected: less than for pooling alone, since most of the work is in the encoders' maps of every element. Reported:
-medians of 20 steps.
+medians of 20 steps, taken in turns.
 
     python -m benchmarks.network
 
@@ -13,7 +13,7 @@ import argparse
 
 import torch
 
-from benchmarks.measure import machine_limits, median_seconds, record
+from benchmarks.measure import machine_limits, medians_together, record
 from benchmarks.textbook import TextbookNetwork
 from picaset import Picaso
 
@@ -39,8 +39,8 @@ if __name__ == "__main__":
     rows = list[dict[str, object]]()
     for dim_in in (2, 128):
         points = torch.randn(10, 450, dim_in)
-        textbook = median_seconds(training_step(TextbookNetwork(dim_in, 5, **SIZES), points))
-        ours = median_seconds(training_step(Picaso(dim_in, 5, form="authors", **SIZES), points))
+        networks = TextbookNetwork(dim_in, 5, **SIZES), Picaso(dim_in, 5, form="authors", **SIZES)
+        textbook, ours = medians_together([training_step(network, points) for network in networks])
         print(
             f"10 x 450 x {dim_in:3}: textbook {1e3 * textbook:6.1f}ms, ours {1e3 * ours:6.1f}ms, {textbook / ours:.2f}x"
         )

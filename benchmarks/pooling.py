@@ -2,8 +2,8 @@
 
 Expected: several times, because the set is never projected; the more, the fewer the templates. The limit beside each
 row is the larger of the time to read the input once per step and the time of the needed multiplications, at the rates
-this machine reaches in large matrix products and in reading. Reported: medians of 20 calls, three steps, float32, the
-authors' form, elements requiring gradients.
+this machine reaches in large matrix products and in reading. Reported: medians of 20 calls or more, taken in turns,
+three steps, float32, the authors' form, elements requiring gradients.
 
     python -m benchmarks.pooling
     python -m benchmarks.pooling --orders         # both evaluation orders on a grid of sizes
@@ -17,7 +17,14 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.measure import forward_and_backward, machine_limits, median_seconds, peak_bytes, record
+from benchmarks.measure import (
+    forward_and_backward,
+    machine_limits,
+    median_seconds,
+    medians_together,
+    peak_bytes,
+    record,
+)
 from benchmarks.textbook import TextbookCascade
 from picaset import PicasoPool
 from picaset.operators.attention import cheapest_order
@@ -84,7 +91,7 @@ def compare(limits: dict[str, float]) -> list[dict[str, object]]:
         calls = [forward_and_backward(module, elements) for module in modules]
         limit = limit_seconds(sizes, limits)
         for kind, target in zip(("forward", "forward+backward"), targets, strict=True):
-            textbook, torchs, mine = (median_seconds(call[kind]) for call in calls)
+            textbook, torchs, mine = medians_together([call[kind] for call in calls])
             reached = limit / mine if kind == "forward" else None
             print(
                 f"{sizes!s:28} {kind:17} {1e3 * textbook:8.2f}ms {1e3 * torchs:8.2f}ms {1e3 * mine:7.2f}ms "
