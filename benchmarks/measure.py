@@ -28,15 +28,17 @@ def median_seconds(call: Callable[[], object], *, repeats: int = 20, warmups: in
     return statistics.median(samples)
 
 
-def medians_together(calls: Sequence[Callable[[], object]], *, turns: int = 5, at_least: float = 1.0) -> list[float]:
+def medians_together(
+    calls: Sequence[Callable[[], object]], *, turns: int = 5, at_least: float = 1.0, at_most: float = 40.0
+) -> list[float]:
     """The median of each call, taken in turns, so that what disturbs the machine disturbs all of them alike.
 
     A turn is one call that is not counted, since the others have left the caches cold, and four that are. More than
-    ``turns`` where they would take less than ``at_least`` seconds in all.
+    ``turns`` where they would take less than ``at_least`` seconds in all, fewer where ``at_most`` is over.
     """
     samples = [list[float]() for _ in calls]
     began = time.perf_counter()
-    while len(samples[0]) < 4 * turns or time.perf_counter() - began < at_least:
+    while (spent := time.perf_counter() - began) < at_least or (len(samples[0]) < 4 * turns and spent < at_most):
         for call, times in zip(calls, samples, strict=True):
             call()
             for _ in range(4):
