@@ -122,16 +122,11 @@ def compare_orders() -> list[dict[str, object]]:
         elements = torch.randn(sets, count, dim, requires_grad=True)
         for steps in (1, 3):
             for templates in (1, 4, 8, 16, 32, 64):
-                seconds = {
-                    order: median_seconds(
-                        forward_and_backward(ours(dim, templates, heads, steps, order=order), elements)[
-                            "forward+backward"
-                        ],
-                        repeats=7,
-                        warmups=1,
-                    )
+                calls = [
+                    forward_and_backward(ours(dim, templates, heads, steps, order=order), elements)["forward+backward"]
                     for order in ("project", "absorb")
-                }
+                ]
+                seconds = dict(zip(("project", "absorb"), medians_together(calls, turns=3, at_least=0.3), strict=True))
                 chosen = cheapest_order(
                     num_queries=templates, num_heads=heads, dim_elements=dim, dim=dim, num_steps=steps
                 )
@@ -169,7 +164,7 @@ def draw_growth(rows: list[dict[str, object]], path: Path) -> None:
 
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     labels = {"N": "elements N", "K": "templates K", "steps": "steps L"}
-    for axis, (name, label) in zip(figure.subplots(1, 3), labels.items(), strict=True):
+    for axis, (name, label) in zip(figure.subplots(1, 3, sharey=True), labels.items(), strict=True):
         for form, colour in (("textbook", "#d55e00"), ("ours", "#0072b2")):
             points = [
                 (row["value"], 1e3 * row["seconds"]) for row in rows if (row["grows"], row["form"]) == (name, form)
@@ -177,10 +172,11 @@ def draw_growth(rows: list[dict[str, object]], path: Path) -> None:
             x, y = zip(*points, strict=True)
             axis.plot(x, y, marker="o", color=colour, label=form)
         axis.set(xlabel=label, xscale="log", yscale="log")
-        axis.set_xticks(x, [str(value) for value in x])
+        axis.set_xticks(x, [f"{value // 1024}k" if value >= 1024 else str(value) for value in x])
         axis.minorticks_off()
         axis.grid(color="#eeeeee")
     figure.axes[0].set_ylabel("forward and backward, ms")
+    figure.axes[0].set_yticks([10, 100, 1000], ["10", "100", "1000"])
     figure.axes[0].legend(frameon=False)
     figure.savefig(path, dpi=150)
 

@@ -7,7 +7,12 @@ from typing import Annotated, Any, Protocol, Union, cast, runtime_checkable
 
 import tyro
 
+from picaset.commands.evaluate import Evaluate
+from picaset.commands.experiments import Experiments
+from picaset.commands.report import Report
+from picaset.commands.reproduce import Reproduce
 from picaset.commands.tour import Tour
+from picaset.commands.train import Train
 from picaset.commands.version import Version
 from picaset.extras import MissingExtraError
 
@@ -19,7 +24,15 @@ class Command(Protocol):
     def run(self) -> int: ...
 
 
-COMMANDS: dict[str, type[Command]] = {"tour": Tour, "version": Version}
+COMMANDS: dict[str, type[Command]] = {
+    "tour": Tour,
+    "experiments": Experiments,
+    "train": Train,
+    "evaluate": Evaluate,
+    "reproduce": Reproduce,
+    "report": Report,
+    "version": Version,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MissingExtraError, OSError, ValueError) as error:
         print(f"picaset: {in_one_line(error)}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("picaset: stopped", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        print(f"picaset: {stopped or 'stopped'}", file=sys.stderr)
         return 130
 
 

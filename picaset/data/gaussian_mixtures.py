@@ -1,8 +1,18 @@
 """Sets of points drawn from two-dimensional Gaussian mixtures, as in the paper's clustering experiment.
 
+    draw_mixtures    sets of one size
+    batch_of_step    the batch that a step of training sees, endless and the same whenever it is asked for
+    benchmark        the fixed sets that every method is scored on
+    Move             a shift, scale or rotation of points and mixtures alike
+
 Dimensions:  B sets   N points   K components
 """
 
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -45,3 +55,58 @@ def draw_mixtures(
     points = centres + deviation * torch.randn(num_sets, num_points, 2, generator=generator)
     variances = torch.full((num_sets, num_components, 1), deviation**2)
     return points, Mixture(means, variances, weights.log())
+
+
+def batch_of_step(
+    step: int, *, seed: int, num_sets: int, sizes: tuple[int, int], num_components: int = 4
+) -> Float[Tensor, "B N 2"]:
+    """The sets of one training step, all of one size drawn from ``sizes``; depends on seed and step alone.
+
+    Example:
+        >>> first, again = (batch_of_step(7, seed=0, num_sets=3, sizes=(300, 600)) for _ in range(2))
+        >>> torch.equal(first, again)
+        True
+    """
+    generator = generator_for(seed, step)
+    num_points = int(torch.randint(sizes[0], sizes[1] + 1, (), generator=generator))
+    return draw_mixtures(num_sets, num_points, generator=generator, num_components=num_components)[0]
+
+
+def benchmark(
+    num_sets: int = 1000, *, sizes: tuple[int, int] = (300, 600), seed: int = 2021, num_components: int = 4
+) -> Iterator[tuple[Float[Tensor, "10 N 2"], Mixture]]:
+    """The fixed sets that every method is scored on, ten of one size at a time, with the mixtures they come from."""
+    for index in range(math.ceil(num_sets / 10)):
+        generator = generator_for(seed, index)
+        num_points = int(torch.randint(sizes[0], sizes[1] + 1, (), generator=generator))
+        count = min(10, num_sets - 10 * index)
+        yield draw_mixtures(count, num_points, generator=generator, num_components=num_components)
+
+
+def generator_for(*numbers: int) -> torch.Generator:
+    """Randomness of its own for every combination of numbers."""
+    return torch.Generator().manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1))
+
+
+@dataclass(frozen=True)
+class Move:
+    """Where points are moved: scaled and rotated about the origin, then shifted along both axes."""
+
+    shift: float = 0.0
+    scale: float = 1.0
+    degrees: float = 0.0
+
+    def points(self, points: Float[Tensor, "B N 2"]) -> Float[Tensor, "B N 2"]:
+        angle = math.radians(self.degrees)
+        turn = points.new_tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+        return (self.scale * points) @ turn + self.shift
+
+    def mixture(self, mixture: Mixture) -> Mixture:
+        """The mixture that the moved points come from; its components must be round."""
+        return Mixture(self.points(mixture.means), self.scale**2 * mixture.variances, mixture.log_weights)
+
+    def __str__(self) -> str:
+        parts = [f"{self.shift:+g}"] if self.shift or (self.scale == 1 and not self.degrees) else []
+        parts += [f"x{self.scale:g}"] if self.scale != 1 else []
+        parts += [f"{self.degrees:g} degrees"] if self.degrees else []
+        return ", ".join(parts).replace("+0", "0")

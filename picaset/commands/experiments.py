@@ -1,0 +1,36 @@
+"""``picaset experiments``"""
+
+import json
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from picaset.experiments import EXPERIMENTS, Profile, experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiments:
+    """List the named experiments.
+
+    Examples:
+        picaset experiments
+        picaset experiments --profile paper --json
+    """
+
+    profile: Profile = "quick"
+    """The size whose settings are shown."""
+    json: bool = False
+    """Print all settings as one JSON line."""
+
+    def run(self) -> int:
+        chosen = [experiment(name, profile=self.profile) for name in EXPERIMENTS]
+        if self.json:
+            print(json.dumps([one.to_json() for one in chosen]))
+            return 0
+        table = Table("name", "task", "steps", "batch", "parameters", title=f"profile {self.profile}")
+        for one in chosen:
+            parameters = sum(parameter.numel() for parameter in one.task.build_network().parameters())
+            table.add_row(one.name, one.kind, str(one.training.steps), str(one.training.batch_size), f"{parameters:,}")
+        Console().print(table)
+        return 0

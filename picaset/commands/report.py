@@ -1,0 +1,44 @@
+"""``picaset report``"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from picaset.experiments import Profile
+from picaset.reports.records import find_records
+from picaset.reports.reproduction import write_report
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Make the page, tables and figures from finished runs; trains nothing.
+
+    Examples:
+        picaset report
+        picaset report --profile smoke --runs runs --records none --out report
+    """
+
+    profile: Profile = "quick"
+    """The size of the runs that are shown."""
+    runs: Path = Path("runs")
+    """Your own runs; they come first."""
+    records: Path = Path("results/runs")
+    """Committed records, where you have none of your own."""
+    out: Path = Path("report")
+    """Where the page goes."""
+    json: bool = False
+    """Print where everything is as one JSON line."""
+
+    def run(self) -> int:
+        folders = (self.runs, self.records)
+        written = write_report(find_records(folders), folders, self.out, profile=self.profile)
+        if self.json:
+            print(json.dumps({"page": str(written.page), "figures": [str(path) for path in written.figures]}))
+            return 0
+        console = Console()
+        for table in written.tables:
+            table.print(console)
+        console.print(f"[bold]Page[/]  {written.page}")
+        return 0

@@ -1,0 +1,83 @@
+"""``picaset reproduce``"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+
+from picaset.commands.report import Report
+from picaset.experiments import Profile, experiment
+from picaset.experiments.tables import TABLES, tables_named
+from picaset.files import replacing
+from picaset.reports.records import find_records, run_name
+from picaset.reports.reproduction import BASELINES
+from picaset.tasks.clustering_by_em import evaluate_scikit_learn
+from picaset.training.environment import describe_environment
+from picaset.training.loop import resume, start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduce:
+    """Make the paper's tables and figures: train what is missing, then write the page.
+
+    A run that is finished already is not trained again: neither one of your own nor, unless you say --fresh, one whose
+    record came with the source. Which was used is said for each.
+
+    Examples:
+        picaset reproduce
+        picaset reproduce table2 --profile smoke --fresh --runs runs --out report
+    """
+
+    tables: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Which tables; all of them if none is named."""
+    profile: Profile = "quick"
+    """smoke takes seconds a row, quick minutes, paper the published number of steps."""
+    runs: Path = Path("runs")
+    """Where runs are kept."""
+    records: Path = Path("results/runs")
+    """Records that came with the source."""
+    out: Path = Path("report")
+    """Where the page goes."""
+    fresh: bool = False
+    """Train everything here, whatever records there are."""
+    threads: int | None = None
+    """Threads to train with."""
+    json: bool = False
+    """Print where everything is as one JSON line, and nothing else."""
+
+    def run(self) -> int:
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        folders = (self.runs,) if self.fresh else (self.runs, self.records)
+        finished = {record.key: record for record in find_records(folders)}
+        for table in tables_named(self.tables):
+            for name, seed in TABLES[table]:
+                record = finished.get((name, self.profile, seed))
+                if record is None:
+                    self.train(name, seed)
+                elif not self.json:
+                    minutes = record.result["seconds"] / 60
+                    print(f"{name}, seed {seed}: not trained again, from {record.path} ({minutes:.1f} minutes there)")
+        self.compare_with_scikit_learn(folders)
+        records = self.records if not self.fresh else self.runs
+        return Report(profile=self.profile, runs=self.runs, records=records, out=self.out, json=self.json).run()
+
+    def train(self, name: str, seed: int) -> None:
+        path = self.runs / run_name(name, self.profile, seed)
+        if (path / "config.json").is_file():
+            resume(path, silent=self.json)
+        else:
+            start(experiment(name, profile=self.profile, seed=seed), path, silent=self.json)
+
+    def compare_with_scikit_learn(self, folders: tuple[Path, ...]) -> None:
+        if any((folder / BASELINES).is_file() for folder in folders):
+            return
+        num_sets, sizes = (20, (30, 60)) if self.profile == "smoke" else (1000, (300, 600))
+        rows = [evaluate_scikit_learn(num_starts=starts, num_sets=num_sets, sizes=sizes) for starts in (1, 10)]
+        environment = describe_environment(data=f"generated: {num_sets} sets", devices=1)
+        self.runs.mkdir(parents=True, exist_ok=True)
+        with replacing(self.runs / BASELINES) as unfinished:
+            unfinished.write_text(json.dumps({"environment": environment, "rows": rows}) + "\n")

@@ -1,0 +1,78 @@
+"""``picaset train``"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import tyro
+
+from picaset.experiments import Profile, experiment
+from picaset.reports.records import run_name
+from picaset.training.experiment import Experiment
+from picaset.training.loop import resume, start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Train one named experiment and leave a complete run directory.
+
+    Ctrl-C lets the step finish, writes a checkpoint and says how to go on. A run that was killed goes on from its last
+    checkpoint and ends with the same bits as one that never was.
+
+    Examples:
+        picaset train clustering-ae32-pb-sa --profile smoke
+        picaset train clustering-ours --profile smoke --seed 3 --out runs --threads 1
+        picaset train --resume runs/clustering-ours-smoke-seed3
+        picaset train --config my-experiment.json
+    """
+
+    name: Annotated[str | None, tyro.conf.Positional] = None
+    """What to train; `picaset experiments` lists the names."""
+    profile: Profile = "quick"
+    """smoke takes seconds, quick minutes on two cores, paper is the published setting."""
+    seed: int = 0
+    """Seeds weights, data and shuffling alike."""
+    steps: int | None = None
+    """Optimizer steps, where they shall differ from the profile's."""
+    config: Path | None = None
+    """A file like a run's config.json, instead of a name."""
+    resume: Path | None = None
+    """A run directory to go on with, instead of a name."""
+    out: Path = Path("runs")
+    """Parent of the run directory."""
+    devices: int = 1
+    """Processes that share each batch."""
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to train, as Lightning Fabric names it."""
+    threads: int | None = None
+    """Threads of each process; the bits of a run depend on it."""
+    json: bool = False
+    """Print the result as one JSON line, and nothing else."""
+
+    def run(self) -> int:
+        if sum(choice is not None for choice in (self.name, self.config, self.resume)) != 1:
+            raise ValueError("give one of: the name of an experiment, --config FILE, --resume DIRECTORY.")
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        if self.resume is not None:
+            path = self.resume
+            result = resume(path, devices=self.devices, accelerator=self.accelerator, silent=self.json)
+        else:
+            chosen = self.chosen()
+            path = self.out / run_name(chosen.name, chosen.profile, chosen.training.seed)
+            result = start(chosen, path, devices=self.devices, accelerator=self.accelerator, silent=self.json)
+        if self.json:
+            print(json.dumps({"run": str(path), **result}))
+        else:
+            print(f"{path}: best score {result['best_score']:.4f} after {result['seconds']:.0f} s")
+        return 0
+
+    def chosen(self) -> Experiment:
+        if self.config is not None:
+            return Experiment.read(self.config)
+        chosen = experiment(self.name or "", profile=self.profile, seed=self.seed)
+        if self.steps is None:
+            return chosen
+        return replace(chosen, training=replace(chosen.training, steps=self.steps))

@@ -1,0 +1,264 @@
+"""Amortized clustering: from a set of points to the Gaussian mixture they come from, in one pass."""
+
+import math
+from typing import Any, Literal, Unpack
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from picaset.checks import check_choice, check_divides, check_positive
+from picaset.models.deep_sets import four_layers
+from picaset.models.pooled import Encoder, attention_encoders
+from picaset.models.pretrained import PretrainedNetwork
+from picaset.operators.attention_pools import AttentionPool
+from picaset.operators.block import BlockOptions
+from picaset.operators.buckets import pool_in_buckets
+from picaset.operators.canonicalize import Canonicalize
+from picaset.operators.encoders import Elementwise, SelfAttention
+from picaset.operators.inputs import SetPool, check_fits, read_set
+from picaset.operators.mixture import Mixture
+from picaset.operators.picaso import PicasoPool
+from picaset.operators.simple_pools import MaxPool, MeanPool
+from picaset.operators.trace import Trace
+from picaset.sets import SetBatch
+
+Pool = Literal["picaso", "attention", "mean", "max"]
+Readout = Literal["linear", "moments"]
+
+SMALLEST_DEVIATION = 1e-3
+"""Below it no predicted component gets, so that no likelihood is infinite."""
+
+
+class MixtureNetwork(PretrainedNetwork):
+    """Predict a Gaussian mixture for each set of points, one component per template.
+
+    The rows of the paper's clustering experiment differ in ``encoder``, ``num_inducing``, ``pool`` and
+    ``num_decoder_blocks``. Beyond the paper, ``readout="moments"`` lets each template claim a share of every point and
+    takes the moments of what it claims, as the last half of an EM step does, instead of a linear map of the template.
+
+    Args:
+        num_components: Gaussians in each mixture.
+        dim_in: Coordinates of a point.
+        dim: Features inside.
+        num_heads: Attention heads; divides ``dim``.
+        encoder: ``"induced"`` (AE), ``"self"`` (SA) or ``"elementwise"`` (rFF, as in DeepSets).
+        num_inducing: Learned points of each induced encoder.
+        num_encoder_blocks: Encoders, one after the other.
+        pool: ``"picaso"`` (PB), ``"attention"`` (PMA), ``"mean"`` or ``"max"``; the last two decode one vector into
+            all components, as DeepSets does.
+        num_steps: Steps of the cascade.
+        share: One block for all steps, or one for each.
+        num_decoder_blocks: Self-attention blocks among the answers.
+        readout: ``"linear"`` or ``"moments"``.
+        num_frequencies: Sines and cosines of each coordinate that are shown to the network beside it.
+        canonicalize: Show the network every set at the origin with unit spread.
+        options: The keywords of :class:`MultiheadAttentionBlock`, for every block.
+
+    Shapes:
+        elements  (B, N, dim_in)    or a SetBatch
+        mask      (B, N)            True where an element is present; None means all are
+        returns   a Mixture with one variance per component
+
+    Example:
+        >>> mixture = MixtureNetwork(num_components=3, dim=16)(torch.randn(8, 100, 2))
+        >>> mixture.means.shape, mixture.variances.shape, mixture.log_weights.shape
+        (torch.Size([8, 3, 2]), torch.Size([8, 3, 1]), torch.Size([8, 3]))
+    """
+
+    def __init__(
+        self,
+        *,
+        num_components: int = 4,
+        dim_in: int = 2,
+        dim: int = 128,
+        num_heads: int = 4,
+        encoder: Encoder = "induced",
+        num_inducing: int = 32,
+        num_encoder_blocks: int = 2,
+        pool: Pool = "picaso",
+        num_steps: int = 2,
+        share: bool = True,
+        num_decoder_blocks: int = 1,
+        readout: Readout = "linear",
+        num_frequencies: int = 0,
+        canonicalize: bool = False,
+        **options: Unpack[BlockOptions],
+    ) -> None:
+        caller = type(self).__name__
+        check_positive(caller=caller, num_components=num_components, dim_in=dim_in)
+        check_divides(num_heads, dim, caller=caller)
+        check_choice(pool, ("picaso", "attention", "mean", "max"), caller=caller, name="pool")
+        check_choice(readout, ("linear", "moments"), caller=caller, name="readout")
+        if readout == "moments" and pool in ("mean", "max"):
+            raise ValueError(f"{caller}: readout 'moments' needs a template for each component; pool {pool!r} has one.")
+        super().__init__(
+            dict(
+                num_components=num_components,
+                dim_in=dim_in,
+                dim=dim,
+                num_heads=num_heads,
+                encoder=encoder,
+                num_inducing=num_inducing,
+                num_encoder_blocks=num_encoder_blocks,
+                pool=pool,
+                num_steps=num_steps,
+                share=share,
+                num_decoder_blocks=num_decoder_blocks,
+                readout=readout,
+                num_frequencies=num_frequencies,
+                canonicalize=canonicalize,
+                **options,
+            )
+        )
+        self.dim_in = dim_in
+        pools: dict[Pool, Any] = {
+            "picaso": lambda: PicasoPool(
+                dim, num_templates=num_components, num_heads=num_heads, num_steps=num_steps, share=share, **options
+            ),
+            "attention": lambda: AttentionPool(dim, num_templates=num_components, num_heads=num_heads, **options),
+            "mean": MeanPool,
+            "max": MaxPool,
+        }
+        shown = dim_in * (1 + 2 * num_frequencies)
+        encoders = attention_encoders(
+            encoder,
+            shown,
+            dim,
+            num_blocks=num_encoder_blocks,
+            num_heads=num_heads,
+            num_inducing=num_inducing,
+            caller=caller,
+            **options,
+        )
+        decoder = nn.Sequential(
+            *(SelfAttention(dim, dim, num_heads=num_heads, **options) for _ in range(num_decoder_blocks))
+        )
+        if pool in ("mean", "max"):
+            encoders = [Elementwise(four_layers(shown, dim, dim), shown)] if encoder == "elementwise" else encoders
+            decoder = nn.Sequential(
+                nn.Flatten(),
+                four_layers(dim, dim, num_components * (dim_in + 2)),
+                nn.Unflatten(1, (num_components, dim_in + 2)),
+            )
+            last: nn.Module = nn.Identity()
+        else:
+            last = nn.Linear(dim, dim if readout == "moments" else dim_in + 2)
+        estimator = Estimator(nn.ModuleList(encoders), pools[pool](), decoder, last, readout, num_frequencies)
+        self.network: nn.Module = Canonicalize(estimator, restore) if canonicalize else estimator
+
+    def forward(
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+    ) -> Mixture:
+        """Predict for every set; ``mask`` is True where an element is present, None means all are."""
+        check_fits(self, elements, mask)
+        estimates = self.network(elements, mask)
+        return Mixture(estimates[..., : self.dim_in], estimates[..., -2:-1].exp(), estimates[..., -1])
+
+    def trace(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None) -> Trace:
+        """The templates and the attention of every step of the cascade."""
+        if self.config["pool"] != "picaso":
+            raise ValueError(f"MixtureNetwork.trace: only a cascade has steps; pool is {self.config['pool']!r}.")
+        if isinstance(self.network, Canonicalize):
+            return Canonicalize(Tracing(self.network.network), keep)(elements, mask)
+        return Tracing(self.network)(elements, mask)
+
+
+class Estimator(nn.Module):
+    """The network itself: mean, logarithm of the variance and logarithm of the weight of each component."""
+
+    def __init__(
+        self,
+        encoders: nn.ModuleList,
+        pool: SetPool,
+        decoder: nn.Module,
+        last: nn.Module,
+        readout: Readout,
+        num_frequencies: int,
+    ) -> None:
+        super().__init__()
+        self.encoders = encoders
+        self.pool = pool
+        self.decoder = decoder
+        self.last = last
+        self.readout = readout
+        self.num_frequencies = num_frequencies
+
+    def forward(
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+    ) -> Float[Tensor, "B K D_plus_2"]:
+        if isinstance(elements, SetBatch):
+            return pool_in_buckets(elements, self.estimate)
+        return self.estimate(*read_set(self, elements, mask))
+
+    def estimate(
+        self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None
+    ) -> Float[Tensor, "B K D_plus_2"]:
+        encoded = self.encode(elements, mask)
+        answers = self.last(self.decoder(self.pool(encoded, mask)))
+        if self.readout == "moments":
+            return moments(answers, encoded, elements, mask)
+        deviations = softplus(answers[..., -2:-1]) + SMALLEST_DEVIATION
+        return torch.cat([answers[..., :-2], 2 * deviations.log(), answers[..., -1:].log_softmax(dim=1)], dim=-1)
+
+    def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
+        encoded = with_frequencies(elements, self.num_frequencies)
+        for encoder in self.encoders:
+            encoded = encoder(encoded, mask)
+        return encoded
+
+
+class Tracing(nn.Module):
+    """An estimator of which the cascade is asked, not the estimate."""
+
+    def __init__(self, estimator: nn.Module) -> None:
+        super().__init__()
+        self.estimator = estimator
+
+    def forward(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None) -> Trace:
+        assert isinstance(self.estimator, Estimator)
+        pool = self.estimator.pool
+        assert isinstance(pool, PicasoPool)
+        return pool.trace(self.estimator.encode(*read_set(self, elements, mask)), mask)
+
+
+def moments(
+    answers: Float[Tensor, "B K E"],
+    encoded: Float[Tensor, "B N E"],
+    elements: Float[Tensor, "B N D"],
+    mask: Bool[Tensor, "B N"] | None,
+) -> Float[Tensor, "B K D_plus_2"]:
+    """Mean, spread and number of the points that each answer claims; answers compete for every point."""
+    scores = answers @ encoded.transpose(1, 2) / math.sqrt(encoded.shape[2])  # (B, K, N)
+    claims = scores.softmax(dim=1)
+    if mask is not None:
+        claims = claims.masked_fill(~mask[:, None], 0.0)
+    claimed = claims.sum(dim=2, keepdim=True) + 1e-6  # (B, K, 1)
+    means = claims @ elements / claimed
+    squares = (elements[:, None] - means[:, :, None]).square().mean(dim=-1)  # (B, K, N)
+    variances = (claims * squares).sum(dim=2, keepdim=True) / claimed + SMALLEST_DEVIATION**2
+    weights = claimed / claimed.sum(dim=1, keepdim=True)
+    return torch.cat([means, variances.log(), weights.log()], dim=-1)
+
+
+def with_frequencies(points: Float[Tensor, "B N D"], num_frequencies: int) -> Float[Tensor, "B N E"]:
+    """The points, and sines and cosines of their coordinates at octaves from half a wave per unit."""
+    waves = [points * (math.pi / 2 * 2**octave) for octave in range(num_frequencies)]
+    return torch.cat([points, *(wave(angle) for angle in waves for wave in (torch.sin, torch.cos))], dim=-1)
+
+
+def restore(
+    estimates: Float[Tensor, "B K D_plus_2"], shift: Float[Tensor, "B 1 D"], scale: Float[Tensor, "B 1 1"]
+) -> Float[Tensor, "B K D_plus_2"]:
+    """Means move and grow with the data, variances grow with its square, weights stay."""
+    means, log_variances, log_weights = estimates[..., :-2], estimates[..., -2:-1], estimates[..., -1:]
+    return torch.cat([means * scale + shift, log_variances + 2 * scale.log(), log_weights], dim=-1)
+
+
+def keep(trace: Trace, shift: Tensor, scale: Tensor) -> Trace:
+    return trace

@@ -1,0 +1,27 @@
+"""What all figures share: colours, and being written as SVG and PNG."""
+
+from pathlib import Path
+from typing import Any
+
+from picaset.extras import require
+from picaset.files import replacing
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""Okabe and Ito: told apart by colour-blind people too."""
+
+
+def new_figure(width: float, height: float) -> Any:
+    require("matplotlib", extra="experiments", purpose="drawing figures")
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def write_figure(figure: Any, folder: Path, name: str) -> list[Path]:
+    """Write ``name.svg`` and ``name.png``, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.{suffix}" for suffix in ("svg", "png")]
+    for path in paths:
+        with replacing(path) as unfinished:
+            figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
+    return paths

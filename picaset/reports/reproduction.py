@@ -1,0 +1,78 @@
+"""From records to the page: every table and figure that they allow."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from picaset.reports import clustering, clustering_figures
+from picaset.reports.page import Section, drawing, write_page
+from picaset.reports.records import Record
+from picaset.reports.table import Table
+
+BASELINES = "clustering-scikit-learn.json"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written, and the tables that are in it."""
+
+    page: Path
+    tables: Sequence[Table]
+    figures: Sequence[Path]
+
+
+def write_report(records: Sequence[Record], folders: Sequence[Path], out: Path, *, profile: str) -> Report:
+    """Draw the figures, write ``index.html`` and a Markdown file with the tables."""
+    used = [record for record in records if record.experiment.profile == profile]
+    if not used:
+        raise ValueError(
+            f"There is no finished run of profile {profile} in {', '.join(map(str, folders))}; "
+            f"make some with: picaset reproduce --profile {profile}"
+        )
+    sections = [build(used, folders, out) for build in SECTIONS.values()]
+    page = out / "index.html"
+    write_page(page, lead=lead(used, profile), sections=sections, records=used)
+    tables = [table for section in sections for table in section.tables]
+    text = "\n".join(f"## {table.title}\n\n{table.markdown()}\n" + "\n".join(table.notes) + "\n" for table in tables)
+    (out / "tables.md").write_text(text)
+    return Report(page, tables, sorted((out / "figures").glob("*.svg")))
+
+
+def lead(records: Sequence[Record], profile: str) -> str:
+    minutes = sum(record.result["seconds"] for record in records) / 60
+    return (
+        f"PICASO (Zare and Nguyen, ICCV 2021) and what it is compared with, trained here in the profile {profile!r}: "
+        f"{len(records)} runs, {minutes:.0f} minutes of training in all."
+    )
+
+
+def clustering_section(records: Sequence[Record], folders: Sequence[Path], out: Path) -> Section:
+    runs = [record for record in records if record.experiment.kind == "clustering"]
+    figures = clustering_figures.draw_all(runs, out / "figures")
+    tables = [
+        clustering.table_2(runs),
+        clustering.refinement(runs, baselines(folders)),
+        clustering.other_moves(runs),
+        clustering.ablations(runs),
+    ]
+    return Section(
+        anchor="clustering",
+        title="Clustering under shift",
+        text="A network reads a set of points and predicts the mixture of four Gaussians that they come from, in one "
+        "pass. At test time the points are moved to where training never was.",
+        tables=[table for table in tables if table is not None],
+        figures=[drawing(paths[0], caption) for caption, paths in figures.items()],
+    )
+
+
+def baselines(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """scikit-learn on the same sets, where it was measured."""
+    for folder in folders:
+        if (folder / BASELINES).is_file():
+            return json.loads((folder / BASELINES).read_text())["rows"]
+    return []
+
+
+SECTIONS: dict[str, Callable[[Sequence[Record], Sequence[Path], Path], Section]] = {"clustering": clustering_section}

@@ -1,0 +1,63 @@
+"""Tables that are printed, written as Markdown, and put into a page, from one value."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What was found, and beside it what was published."""
+
+    found: str
+    published: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under headings, with what one has to know to read them."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    def print(self, console: Console) -> None:
+        shown = RichTable(title=self.title, title_justify="left")
+        for index, column in enumerate(self.columns):
+            shown.add_column(column, justify="right" if index else "left")
+        for row in self.rows:
+            shown.add_row(
+                *(f"{cell.found}\n[dim]{cell.published}[/]" if cell.published else cell.found for cell in row)
+            )
+        console.print(shown)
+        for note in self.notes:
+            console.print(f"[dim]{note}[/]")
+
+    def markdown(self) -> str:
+        lines = [
+            "| " + " | ".join(self.columns) + " |",
+            "|" + "---|" * len(self.columns),
+            *("| " + " | ".join(in_markdown(cell) for cell in row) + " |" for row in self.rows),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def in_markdown(cell: Cell) -> str:
+    found = f"**{cell.found}**" if cell.best else cell.found
+    return f"{found} ({cell.published})" if cell.published else found
+
+
+def mean_and_spread(values: Sequence[float], *, digits: int = 3) -> str:
+    """The mean, and the standard deviation where there are several.
+
+    Example:
+        >>> mean_and_spread([-1.5, -1.6, -1.7]), mean_and_spread([-1.5])
+        ('-1.600 ± 0.100', '-1.500')
+    """
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean

@@ -1,0 +1,10 @@
+"""What is asked of a set: each task is data, a network, a loss and a score.
+
+A task is a frozen dataclass, so that it is its own configuration, and has the methods of :class:`Task`.
+"""
+
+from picaset.tasks.clustering import Clustering
+from picaset.tasks.task import Task
+
+TASKS: dict[str, type[Task]] = {"clustering": Clustering}
+"""By the name that stands in ``config.json``."""

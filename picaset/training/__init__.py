@@ -1,0 +1,1 @@
+"""One loop for every task: settings, run directories, checkpoints, exact resuming."""

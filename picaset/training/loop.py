@@ -1,0 +1,282 @@
+"""One loop for every task: train, score, keep, resume.
+
+A step is a function of the seed, the number of the step and the tensors of the last checkpoint, and of nothing else:
+data is drawn by step, the learning rate is computed from it. So a run that was stopped at any moment, by ``kill -9``
+too, ends with the same bits as one that never was.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import swa_utils
+from torch.optim.swa_utils import AveragedModel
+
+from picaset.extras import require
+from picaset.models.pretrained import PretrainedNetwork
+from picaset.training.ahead import made_ahead
+from picaset.training.environment import describe_environment
+from picaset.training.experiment import Experiment
+from picaset.training.progress import Watcher, watching
+from picaset.training.run_directory import Checkpoint, RunDirectory
+from picaset.training.schedules import learning_rate
+
+
+class StoppedError(KeyboardInterrupt):
+    """The run was asked to stop, and can be resumed."""
+
+
+def start(
+    experiment: Experiment, path: Path, *, devices: int = 1, accelerator: str = "auto", silent: bool = False
+) -> dict[str, Any]:
+    """Train an experiment in a new run directory, and return its result."""
+    environment = describe_environment(data=experiment.task.describe_data(), devices=devices)
+    RunDirectory.create(path, experiment, environment)
+    return resume(path, devices=devices, accelerator=accelerator, silent=silent)
+
+
+def resume(path: Path, *, devices: int = 1, accelerator: str = "auto", silent: bool = False) -> dict[str, Any]:
+    """Go on where a run was stopped, to its end; a finished run only gives its result."""
+    directory = RunDirectory.open(path)
+    if (result := directory.result) is not None:
+        return result
+    training = directory.experiment.training
+    require("lightning_fabric", extra="experiments", purpose="training")
+    from lightning_fabric import Fabric
+
+    # Under torchrun the processes are there already; otherwise they are started here.
+    strategy = "auto" if devices == 1 else "ddp" if "TORCHELASTIC_RUN_ID" in os.environ else "ddp_spawn"
+    fabric: Any = Fabric(accelerator=accelerator, devices=devices, strategy=strategy, precision=training.precision)
+    if devices == 1:
+        fabric.launch()
+        run(fabric, path, silent)
+    else:
+        fabric.launch(run, path, silent)
+    result = directory.result
+    assert result is not None
+    return result
+
+
+def run(fabric: Any, path: Path, silent: bool) -> None:
+    """The whole of a training, in each of its processes."""
+    directory = RunDirectory.open(path)
+    experiment = directory.experiment
+    state = restored(fabric, directory, experiment)
+    began, spent = time.perf_counter(), state.seconds
+    silent = silent or not fabric.is_global_zero
+    with watching(experiment.name, first=state.step, steps=experiment.training.steps, silent=silent) as watcher:
+        for problem in state.problems:
+            watcher.say(f"{problem}; going on from step {state.step}")
+        with stop_signals() as stopping:
+            for loss in steps_of(fabric, experiment, state):
+                state.seconds = spent + time.perf_counter() - began
+                watcher.step(state.step, loss)
+                stop = anywhere(fabric, stopping.now)
+                keep_what_is_due(fabric, directory, experiment, state, loss, watcher, stopping=stop)
+                if stop:
+                    raise StoppedError(f"stopped after step {state.step}; resume with: picaset train --resume {path}")
+        finish(fabric, directory, experiment, state)
+
+
+@dataclass
+class State:
+    """Everything that changes while training."""
+
+    network: nn.Module
+    wrapped: Any
+    """The network as Fabric runs it, on its device and over its processes."""
+    optimizer: Any
+    average: AveragedModel | None
+    step: int = 0
+    best: float | None = None
+    seconds: float = 0.0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def trained(self) -> nn.Module:
+        """The network that counts: the running average, where there is one."""
+        return self.network if self.average is None else self.average.module
+
+
+def restored(fabric: Any, directory: RunDirectory, experiment: Experiment) -> State:
+    """A new network, or the one of the last checkpoint."""
+    training = experiment.training
+    torch.manual_seed(training.seed)  # pyright: ignore[reportUnknownMemberType]
+    network = experiment.task.build_network()
+    # One kernel for all weights, where there is one.
+    optimizer = torch.optim.Adam(network.parameters(), lr=training.learning_rate, fused=True)
+    wrapped, wrapped_optimizer = fabric.setup(network, optimizer)
+    average = None
+    if training.average:
+        average = AveragedModel(network, multi_avg_fn=running_average(training.average))
+    state = State(network, wrapped, wrapped_optimizer, average)
+    checkpoint, problems = directory.last_checkpoint()
+    if checkpoint is not None:
+        put_back(state, optimizer, checkpoint)
+    state.problems = tuple(problems)
+    if fabric.is_global_zero:
+        directory.forget_metrics_after(state.step)
+    return state
+
+
+def running_average(keeps: float) -> Any:
+    return cast(Any, swa_utils).get_ema_multi_avg_fn(keeps)
+
+
+def steps_of(fabric: Any, experiment: Experiment, state: State) -> Iterator[float]:
+    """Take the steps that are left, giving the loss of each."""
+    task, training = experiment.task, experiment.training
+    rank, world = int(fabric.global_rank), int(fabric.world_size)
+    if training.batch_size % world:
+        raise ValueError(
+            f"batch_size must be a multiple of the number of devices; got {training.batch_size} and {world}."
+        )
+
+    def make(step: int) -> tuple[Tensor, ...]:
+        whole = task.batch(step, seed=training.seed, num_examples=training.batch_size, progress=step / training.steps)
+        return tuple(part[rank::world] for part in whole)
+
+    for step, batch in made_ahead(make, state.step, training.steps):
+        for group in state.optimizer.param_groups:
+            group["lr"] = learning_rate(step, training)
+        state.wrapped.train()
+        state.optimizer.zero_grad()
+        loss = task.loss(state.wrapped, tuple(fabric.to_device(part) for part in batch))
+        fabric.backward(loss)
+        if training.clip:
+            fabric.clip_gradients(state.wrapped, state.optimizer, max_norm=training.clip, error_if_nonfinite=False)
+        state.optimizer.step()
+        if state.average is not None:
+            state.average.update_parameters(state.network)
+        state.step = step + 1
+        yield float(fabric.all_reduce(loss.detach()))
+
+
+def keep_what_is_due(
+    fabric: Any,
+    directory: RunDirectory,
+    experiment: Experiment,
+    state: State,
+    loss: float,
+    watcher: Watcher,
+    *,
+    stopping: bool,
+) -> None:
+    """Scores and checkpoints, by the first process, while the others wait."""
+    training = experiment.training
+    at_end = state.step == training.steps
+    if fabric.is_global_zero and (state.step % training.score_every == 0 or at_end):
+        score(directory, experiment, state, loss, watcher)
+    if fabric.is_global_zero and (state.step % training.checkpoint_every == 0 or at_end or stopping):
+        directory.save_checkpoint(taken(state))
+    if fabric.world_size > 1 and (state.step % training.score_every == 0 or at_end):
+        fabric.barrier()
+
+
+def score(directory: RunDirectory, experiment: Experiment, state: State, loss: float, watcher: Watcher) -> None:
+    network = state.trained.eval()
+    found = experiment.task.score(network)
+    directory.add_metrics({"step": state.step, "loss": loss, **found, "seconds": round(state.seconds, 2)})
+    watcher.say(f"step {state.step}: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
+    if state.best is None or found["score"] > state.best:
+        state.best = found["score"]
+        if isinstance(network, PretrainedNetwork):
+            network.save_pretrained(directory.network("best"))
+
+
+def finish(fabric: Any, directory: RunDirectory, experiment: Experiment, state: State) -> None:
+    """Evaluate what was learned; the result is the last thing that is written."""
+    if fabric.is_global_zero:
+        network = state.trained.eval()
+        if isinstance(network, PretrainedNetwork):
+            network.save_pretrained(directory.network("final"))
+        directory.write_json(
+            "result.json",
+            {
+                "name": experiment.name,
+                "profile": experiment.profile,
+                "seed": experiment.training.seed,
+                "steps": state.step,
+                "parameters": sum(parameter.numel() for parameter in network.parameters()),
+                "seconds": round(state.seconds, 1),
+                "best_score": state.best,
+                **experiment.task.evaluate(network),
+            },
+        )
+    if fabric.world_size > 1:
+        fabric.barrier()
+
+
+def taken(state: State) -> Checkpoint:
+    """Everything that the next step depends on."""
+    tensors = {f"network.{name}": tensor for name, tensor in state.network.state_dict().items()}
+    if state.average is not None:
+        tensors |= {f"average.{name}": tensor for name, tensor in state.average.state_dict().items()}
+    for index, values in state.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": value for name, value in values.items()}
+    tensors["random"] = torch.get_rng_state()
+    return Checkpoint(state.step, tensors, {"step": state.step, "best": state.best, "seconds": state.seconds})
+
+
+def put_back(state: State, optimizer: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {
+            name.removeprefix(prefix): tensor for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)
+        }
+
+    state.network.load_state_dict(part("network."))
+    if state.average is not None:
+        state.average.load_state_dict(part("average."))
+    described = optimizer.state_dict()
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in part("optimizer.").items():
+        index, _, kind = name.partition(".")
+        moments.setdefault(int(index), {})[kind] = tensor
+    optimizer.load_state_dict({"state": moments, "param_groups": described["param_groups"]})
+    torch.set_rng_state(checkpoint.tensors["random"])
+    state.step = checkpoint.step
+    state.best = checkpoint.state["best"]
+    state.seconds = checkpoint.state["seconds"]
+
+
+def anywhere(fabric: Any, stopping: bool) -> bool:
+    """Whether any process was asked to stop: all stop after the same step, or the others would wait for ever."""
+    if fabric.world_size == 1:
+        return stopping
+    return bool(fabric.all_reduce(torch.tensor(float(stopping), device=fabric.device), reduce_op="sum") > 0)
+
+
+class Stopping:
+    """Whether the run was asked to stop."""
+
+    now: bool = False
+
+
+@contextmanager
+def stop_signals() -> Generator[Stopping]:
+    """Ctrl-C and SIGTERM let the step finish; asked twice, they end it at once."""
+    stopping = Stopping()
+    before: dict[int, Any] = {}
+
+    def ask(number: int, frame: object) -> None:
+        stopping.now = True
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+    try:
+        for name in (signal.SIGINT, signal.SIGTERM):
+            before[name] = signal.signal(name, ask)
+    except ValueError:  # not the main thread, which alone may listen
+        pass
+    try:
+        yield stopping
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
