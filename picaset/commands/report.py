@@ -38,6 +38,8 @@ class Report:
             print(json.dumps({"page": str(written.page), "figures": [str(path) for path in written.figures]}))
             return 0
         console = Console()
+        if not console.is_terminal:
+            console = Console(width=200)  # lines that nothing has to fit
         for table in written.tables:
             table.print(console)
         console.print(f"[bold]Page[/]  {written.page}")

@@ -37,6 +37,7 @@ class MixtureNetwork(PretrainedNetwork):
     The rows of the paper's clustering experiment differ in ``encoder``, ``num_inducing``, ``pool`` and
     ``num_decoder_blocks``. Beyond the paper, ``readout="moments"`` lets each template claim a share of every point and
     takes the moments of what it claims, as the last half of an EM step does, instead of a linear map of the template.
+    The linear map is there too, as a coarse estimate whose likelihood keeps templates apart while training.
 
     Args:
         num_components: Gaussians in each mixture.
@@ -142,21 +143,28 @@ class MixtureNetwork(PretrainedNetwork):
                 four_layers(dim, dim, num_components * (dim_in + 2)),
                 nn.Unflatten(1, (num_components, dim_in + 2)),
             )
-            last: nn.Module = nn.Identity()
+            coarse: nn.Module = nn.Identity()
         else:
-            last = nn.Linear(dim, dim if readout == "moments" else dim_in + 2)
-        estimator = Estimator(nn.ModuleList(encoders), pools[pool](), decoder, last, readout, num_frequencies)
+            coarse = nn.Linear(dim, dim_in + 2)
+        claims = nn.Linear(dim, dim) if readout == "moments" else None
+        estimator = Estimator(nn.ModuleList(encoders), pools[pool](), decoder, coarse, claims, num_frequencies)
         self.network: nn.Module = Canonicalize(estimator, restore) if canonicalize else estimator
 
     def forward(
         self,
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
+        *,
+        coarse: bool = False,
     ) -> Mixture:
-        """Predict for every set; ``mask`` is True where an element is present, None means all are."""
+        """Predict for every set; ``mask`` is True where an element is present, None means all are.
+
+        With ``coarse``, twice as many sets come back: the estimates, then the coarse estimates of the same sets.
+        """
         check_fits(self, elements, mask)
-        estimates = self.network(elements, mask)
-        return Mixture(estimates[..., : self.dim_in], estimates[..., -2:-1].exp(), estimates[..., -1])
+        estimates = self.network(elements, mask)  # (B, K, 2, D + 2), or (B, K, 1, D + 2) where both are one
+        chosen = torch.cat([estimates[:, :, 0], estimates[:, :, -1]]) if coarse else estimates[:, :, 0]
+        return Mixture(chosen[..., : self.dim_in], chosen[..., -2:-1].exp(), chosen[..., -1])
 
     def trace(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None) -> Trace:
         """The templates and the attention of every step of the cascade."""
@@ -168,43 +176,49 @@ class MixtureNetwork(PretrainedNetwork):
 
 
 class Estimator(nn.Module):
-    """The network itself: mean, logarithm of the variance and logarithm of the weight of each component."""
+    """The network itself: mean, logarithm of the variance and logarithm of the weight of each component.
+
+    Shapes:
+        returns   (B, K, S, D + 2)    S = 2 with claims: from the moments of what is claimed, then the coarse estimate
+    """
 
     def __init__(
         self,
         encoders: nn.ModuleList,
         pool: SetPool,
         decoder: nn.Module,
-        last: nn.Module,
-        readout: Readout,
+        coarse: nn.Module,
+        claims: nn.Module | None,
         num_frequencies: int,
     ) -> None:
         super().__init__()
         self.encoders = encoders
         self.pool = pool
         self.decoder = decoder
-        self.last = last
-        self.readout = readout
+        self.coarse = coarse
+        self.claims = claims
         self.num_frequencies = num_frequencies
 
     def forward(
         self,
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
-    ) -> Float[Tensor, "B K D_plus_2"]:
+    ) -> Float[Tensor, "B K S D_plus_2"]:
         if isinstance(elements, SetBatch):
             return pool_in_buckets(elements, self.estimate)
         return self.estimate(*read_set(self, elements, mask))
 
     def estimate(
         self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None
-    ) -> Float[Tensor, "B K D_plus_2"]:
+    ) -> Float[Tensor, "B K S D_plus_2"]:
         encoded = self.encode(elements, mask)
-        answers = self.last(self.decoder(self.pool(encoded, mask)))
-        if self.readout == "moments":
-            return moments(answers, encoded, elements, mask)
-        deviations = softplus(answers[..., -2:-1]) + SMALLEST_DEVIATION
-        return torch.cat([answers[..., :-2], 2 * deviations.log(), answers[..., -1:].log_softmax(dim=1)], dim=-1)
+        answers = self.decoder(self.pool(encoded, mask))
+        read = self.coarse(answers)
+        deviations = softplus(read[..., -2:-1]) + SMALLEST_DEVIATION
+        coarse = torch.cat([read[..., :-2], 2 * deviations.log(), read[..., -1:].log_softmax(dim=1)], dim=-1)
+        if self.claims is None:
+            return coarse[:, :, None]
+        return torch.stack([moments(self.claims(answers), encoded, elements, mask), coarse], dim=2)
 
     def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
         encoded = with_frequencies(elements, self.num_frequencies)
@@ -253,10 +267,11 @@ def with_frequencies(points: Float[Tensor, "B N D"], num_frequencies: int) -> Fl
 
 
 def restore(
-    estimates: Float[Tensor, "B K D_plus_2"], shift: Float[Tensor, "B 1 D"], scale: Float[Tensor, "B 1 1"]
-) -> Float[Tensor, "B K D_plus_2"]:
+    estimates: Float[Tensor, "B K S D_plus_2"], shift: Float[Tensor, "B 1 D"], scale: Float[Tensor, "B 1 1"]
+) -> Float[Tensor, "B K S D_plus_2"]:
     """Means move and grow with the data, variances grow with its square, weights stay."""
     means, log_variances, log_weights = estimates[..., :-2], estimates[..., -2:-1], estimates[..., -1:]
+    shift, scale = shift[:, :, None], scale[:, :, None]
     return torch.cat([means * scale + shift, log_variances + 2 * scale.log(), log_weights], dim=-1)
 
 

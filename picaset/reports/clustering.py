@@ -29,7 +29,7 @@ ABLATION_NAMES = {
     "steps3": "3 steps",
     "steps4": "4 steps",
     "separate-weights": "weights of its own for each step",
-    "authors-form": "the authors' form of the block",
+    "paper-form": "the block as in the paper's Eq. 3",
     "norm": "with layer norm",
 }
 
@@ -149,8 +149,8 @@ def refinement(records: Sequence[Record], baselines: Sequence[dict[str, Any]]) -
         ],
         rows,
         [
-            f"The oracle has {oracle(records):.3f}; a fitted mixture may pass it, since it is scored on the points that "
-            "it saw. scikit-learn runs EM until it converges. Time is of the network alone, in batches of ten.",
+            f"The oracle has {oracle(records):.3f}; a fitted mixture may pass it, since it is scored on the points "
+            "that it saw. scikit-learn runs EM until it converges. Time is of the network alone, in batches of ten.",
         ],
     )
 

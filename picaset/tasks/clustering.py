@@ -22,6 +22,8 @@ SHIFTS = (0, 8, -8, 10, -10, 12, -12)
 """Of the paper's Table 2, in its order."""
 MOVES = (*(Move(shift=shift) for shift in SHIFTS), Move(scale=0.5), Move(scale=2), Move(degrees=45), Move(degrees=90))
 EM_STEPS = (0, 1, 5)
+COARSE = 0.5
+"""Weight of the coarse estimate in the loss of a network that has one."""
 NUM_SHOWN = 3
 """Sets of the benchmark whose predictions are kept for the figures."""
 
@@ -48,8 +50,8 @@ class Clustering:
     """Features inside the network."""
     num_heads: int = 4
     """Attention heads; divides the width."""
-    form: Form = "paper"
-    """The block as the paper's equation has it, or as the published programs do."""
+    form: Form = "authors"
+    """The block as the published programs have it, or as the paper's equation does."""
     norm: bool = False
     """Layer norm after each sum of a block."""
     residual: bool = True
@@ -99,7 +101,10 @@ class Clustering:
 
     def loss(self, network: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         (points,) = batch
-        return -log_likelihood(network(points), points).mean()
+        if self.readout == "linear":
+            return -log_likelihood(network(points), points).mean()
+        fine, coarse = log_likelihood(network(points, coarse=True), torch.cat([points, points])).chunk(2)
+        return -(fine + COARSE * coarse).mean()
 
     def score(self, network: nn.Module) -> dict[str, float]:
         found = likelihoods(network, Move(), self.sets(self.num_scored_sets), em_steps=(0,))
