@@ -1,4 +1,4 @@
-# make run     install, then a tour of the library
+# make run     install, then the paper's tables and figures as one page
 # make test    install, then format, lint, types, laws, doctests, and every printed command
 
 PYTHON ?= python3
@@ -9,7 +9,7 @@ CHECK_SHAPES := --jaxtyping-packages=picaset,beartype.beartype
 .PHONY: run test format clean
 
 run: .venv/installed
-	$(BIN)/picaset tour
+	$(BIN)/picaset reproduce --profile quick
 
 test: .venv/installed
 	$(BIN)/ruff format --check .
@@ -31,4 +31,4 @@ format: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv tour
+	rm -rf .venv tour report

@@ -7,7 +7,6 @@ from typing import Literal
 
 import tyro
 
-from picaset.models.mixture_network import MixtureNetwork
 from picaset.training.run_directory import RunDirectory
 
 
@@ -27,6 +26,6 @@ class Evaluate:
 
     def run(self) -> int:
         directory = RunDirectory.open(self.run_directory)
-        network = MixtureNetwork.from_pretrained(directory.network(self.which))
-        print(json.dumps(directory.experiment.task.evaluate(network)))
+        task = directory.experiment.task
+        print(json.dumps(task.evaluate(task.read_network(directory.network(self.which)))))
         return 0

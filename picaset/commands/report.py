@@ -17,7 +17,7 @@ class Report:
 
     Examples:
         picaset report
-        picaset report --profile smoke --runs runs --records none --out report
+        picaset report --records results/runs --out report --json
     """
 
     profile: Profile = "quick"

@@ -21,10 +21,10 @@ from picaset.training.loop import resume, start
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """Make the paper's tables and figures: train what is missing, then write the page.
+    """Make the paper's tables and figures, and a page that shows them.
 
-    A run that is finished already is not trained again: neither one of your own nor, unless you say --fresh, one whose
-    record came with the source. Which was used is said for each.
+    Rows come from your own finished runs and from the records that came with the source; which is said for each.
+    Rows that are in neither are trained where that takes seconds (smoke) or where you say --train, else left out.
 
     Examples:
         picaset reproduce
@@ -41,8 +41,10 @@ class Reproduce:
     """Records that came with the source."""
     out: Path = Path("report")
     """Where the page goes."""
+    train: bool = False
+    """Train the rows that there is no record of, one after the other."""
     fresh: bool = False
-    """Train everything here, whatever records there are."""
+    """Leave the records that came with the source aside."""
     threads: int | None = None
     """Threads to train with."""
     json: bool = False
@@ -56,16 +58,23 @@ class Reproduce:
         for table in tables_named(self.tables):
             for name, seed in TABLES[table]:
                 record = finished.get((name, self.profile, seed))
-                if record is None:
-                    self.train(name, seed)
-                elif not self.json:
+                if record is not None:
                     minutes = record.result["seconds"] / 60
-                    print(f"{name}, seed {seed}: not trained again, from {record.path} ({minutes:.1f} minutes there)")
-        self.compare_with_scikit_learn(folders)
+                    self.say(f"{name}, seed {seed}: from {record.path}, trained there in {minutes:.1f} minutes")
+                elif self.train or self.profile == "smoke":
+                    self.train_row(name, seed)
+                else:
+                    self.say(f"{name}, seed {seed}: left out, there is no record of it; --train trains it")
+        if self.train or self.profile == "smoke":
+            self.compare_with_scikit_learn(folders)
         records = self.records if not self.fresh else self.runs
         return Report(profile=self.profile, runs=self.runs, records=records, out=self.out, json=self.json).run()
 
-    def train(self, name: str, seed: int) -> None:
+    def say(self, line: str) -> None:
+        if not self.json:
+            print(line)
+
+    def train_row(self, name: str, seed: int) -> None:
         path = self.runs / run_name(name, self.profile, seed)
         if (path / "config.json").is_file():
             resume(path, silent=self.json)

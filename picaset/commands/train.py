@@ -25,7 +25,7 @@ class Train:
         picaset train clustering-ae32-pb-sa --profile smoke
         picaset train clustering-ours --profile smoke --seed 3 --out runs --threads 1
         picaset train --resume runs/clustering-ours-smoke-seed3
-        picaset train --config my-experiment.json
+        picaset train --config runs/clustering-ours-smoke-seed3/config.json --out elsewhere
     """
 
     name: Annotated[str | None, tyro.conf.Positional] = None

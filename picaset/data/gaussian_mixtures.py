@@ -92,9 +92,9 @@ def generator_for(*numbers: int) -> torch.Generator:
 class Move:
     """Where points are moved: scaled and rotated about the origin, then shifted along both axes."""
 
-    shift: float = 0.0
-    scale: float = 1.0
-    degrees: float = 0.0
+    shift: int | float = 0
+    scale: int | float = 1
+    degrees: int | float = 0
 
     def points(self, points: Float[Tensor, "B N 2"]) -> Float[Tensor, "B N 2"]:
         angle = math.radians(self.degrees)

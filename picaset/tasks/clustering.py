@@ -7,6 +7,7 @@ the same sets moved out of the range of training.
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -94,6 +95,9 @@ class Clustering:
             num_frequencies=self.num_frequencies,
             canonicalize=self.canonicalize,
         )
+
+    def read_network(self, directory: Path) -> MixtureNetwork:
+        return MixtureNetwork.from_pretrained(directory)
 
     def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Tensor, ...]:
         sizes = self.small_sizes if progress < self.small_share else self.sizes

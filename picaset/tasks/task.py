@@ -1,5 +1,6 @@
 """What the training loop needs of a task."""
 
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -11,6 +12,10 @@ class Task(Protocol):
 
     def build_network(self) -> nn.Module:
         """A network with random weights."""
+        ...
+
+    def read_network(self, directory: Path) -> nn.Module:
+        """A network as a run has kept it."""
         ...
 
     def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Tensor, ...]:

@@ -3,12 +3,13 @@
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
+@runtime_checkable
 class Watcher(Protocol):
     """What the loop tells: where it is, and what it measured."""
 

@@ -40,12 +40,14 @@ def from_json(kind: type[Settings], values: Mapping[str, Any], *, where: str) ->
         if not fits(value, hints[name]):
             raise ValueError(f"{where}: {name} must be {in_words(hints[name])}; got {value!r}.")
     try:
-        return kind(**{name: frozen(value) for name, value in values.items()})
+        return kind(**{name: frozen(value, hints[name]) for name, value in values.items()})
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from None
 
 
-def frozen(value: Any) -> Any:
+def frozen(value: Any, hint: Any) -> Any:
+    if hint is float:
+        return float(value)
     return tuple(cast(list[Any], value)) if isinstance(value, list) else value
 
 

@@ -1,0 +1,318 @@
+"""The training loop: exact resuming, several devices, schedules, and what happens when something goes wrong."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from picaset.commands import main
+from picaset.experiments import EXPERIMENTS, experiment
+from picaset.training import loop, run_directory
+from picaset.training.ahead import made_ahead
+from picaset.training.experiment import Experiment, Training
+from picaset.training.loop import resume, start
+from picaset.training.run_directory import RunDirectory
+from picaset.training.schedules import learning_rate
+
+SMOKE = experiment("clustering-ae32-pb-sa", profile="smoke")
+KILLS = int(os.environ.get("PICASET_KILLS", "2"))
+"""Runs that are killed, three times each, at random moments."""
+
+
+def bits(path: Path) -> dict[str, object]:
+    """Everything of a run but times."""
+    (checkpoint,) = RunDirectory(path).checkpoints()[-1:]
+    tensors = {name: tensor.numpy().tobytes() for name, tensor in load_file(checkpoint / "tensors.safetensors").items()}
+    result = RunDirectory(path).result or {}
+    timeless = {name: value for name, value in result.items() if name not in ("seconds", "milliseconds_per_set")}
+    metrics = [{name: row[name] for name in row if name != "seconds"} for row in RunDirectory(path).metrics]
+    return {"tensors": tensors, "result": timeless, "metrics": metrics}
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("unbroken") / "run"
+    start(SMOKE, path, silent=True, accelerator="cpu")
+    return path
+
+
+def test_a_run_directory_is_complete(unbroken):
+    assert {entry.name for entry in unbroken.iterdir()} == {
+        "config.json", "environment.json", "metrics.jsonl", "checkpoints", "result.json",
+    }  # fmt: skip
+    assert {entry.name for entry in (unbroken / "checkpoints").iterdir()} == {
+        "step-00000015", "step-00000020", "best", "final",
+    }  # fmt: skip
+    directory = RunDirectory.open(unbroken)
+    assert directory.experiment == SMOKE
+    assert [row["step"] for row in directory.metrics] == [10, 20]
+    assert {"commit", "python", "versions", "hardware", "data"} <= directory.environment.keys()
+    assert not [path for path in unbroken.rglob("*") if path.suffix in (".pt", ".pkl", ".ckpt", ".bin")]
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(unbroken, tmp_path):
+    start(SMOKE, tmp_path / "again", silent=True, accelerator="cpu")
+    assert bits(tmp_path / "again") == bits(unbroken)
+    other = replace(SMOKE, training=replace(SMOKE.training, seed=1))
+    start(other, tmp_path / "other", silent=True, accelerator="cpu")
+    assert bits(tmp_path / "other")["tensors"] != bits(unbroken)["tensors"]
+
+
+@pytest.mark.parametrize("stop_after", [1, 7, 10, 19])
+def test_stopping_and_resuming_equals_never_stopping(unbroken, tmp_path, monkeypatch, stop_after):
+    original = loop.keep_what_is_due
+
+    def and_then_ask_to_stop(*given, **keywords):
+        original(*given, **keywords)
+        if given[3].step == stop_after:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(loop, "keep_what_is_due", and_then_ask_to_stop)
+    with pytest.raises(KeyboardInterrupt, match=f"stopped after step {stop_after + 1}; resume with: picaset train"):
+        start(SMOKE, tmp_path / "run", silent=True, accelerator="cpu")
+    monkeypatch.undo()
+    resume(tmp_path / "run", silent=True, accelerator="cpu")
+    assert bits(tmp_path / "run") == bits(unbroken)
+
+
+@pytest.mark.parametrize("kill", range(KILLS))
+def test_a_run_killed_at_any_moment_resumes_and_ends_with_the_same_bits(tmp_path, kill):
+    longer = replace(SMOKE, training=replace(SMOKE.training, steps=60, checkpoint_every=3, score_every=7))
+    start(longer, tmp_path / "unbroken", silent=True, accelerator="cpu")
+    RunDirectory.create(tmp_path / "run", longer, {})
+    moments = random.Random(kill)
+    command = [sys.executable, "-m", "picaset", "train", "--resume", str(tmp_path / "run"), "--threads", "1", "--json"]
+    for _ in range(3):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while (
+            not RunDirectory(tmp_path / "run").checkpoints() and time.monotonic() < deadline and process.poll() is None
+        ):
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0.0, 1.5))
+        if process.poll() is not None:
+            break
+        process.kill()
+        process.wait()
+    assert subprocess.run(command, stdout=subprocess.DEVNULL).returncode == 0
+    assert bits(tmp_path / "run") == bits(tmp_path / "unbroken")
+
+
+def test_a_finished_run_is_not_trained_again(unbroken):
+    before = bits(unbroken)
+    assert resume(unbroken, silent=True) == RunDirectory(unbroken).result
+    assert bits(unbroken) == before
+
+
+def test_two_devices_train_like_one_with_the_doubled_batch(unbroken, tmp_path):
+    # The batch of a step is shared out: two processes of two sets each are one of four.
+    start(SMOKE, tmp_path / "run", devices=2, silent=True, accelerator="cpu")
+    one, two = (RunDirectory(path).result for path in (unbroken, tmp_path / "run"))
+    assert two["best_score"] == pytest.approx(one["best_score"], rel=1e-3)
+    for mine, theirs in zip(two["moves"], one["moves"], strict=True):
+        assert mine["log_likelihood"] == pytest.approx(theirs["log_likelihood"], rel=1e-3)
+    # Rounding differs, and Adam takes a full step along a gradient that is nothing but rounding.
+    weights = [load_file(path / "checkpoints/final/model.safetensors") for path in (unbroken, tmp_path / "run")]
+    assert_close(weights[1], weights[0], rtol=0, atol=2e-3)
+    assert all((weights[1][name] - weights[0][name]).abs().mean() < 1e-4 for name in weights[0])
+
+
+def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path):
+    odd = replace(SMOKE, training=replace(SMOKE.training, batch_size=3))
+    with pytest.raises(Exception, match="batch_size must be a multiple of the number of devices; got 3 and 2"):
+        start(odd, tmp_path / "run", devices=2, silent=True, accelerator="cpu")
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != SMOKE.name])
+def test_every_experiment_trains_in_its_smallest_size(name, tmp_path):
+    short = experiment(name, profile="smoke")
+    short = replace(short, training=replace(short.training, steps=2))
+    result = start(short, tmp_path / "run", silent=True, accelerator="cpu")
+    assert result["steps"] == 2
+    assert all(torch.tensor(row["log_likelihood"]["0"]).isfinite() for row in result["moves"])
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick", "paper"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_is_its_own_json(name, profile):
+    chosen = experiment(name, profile=profile, seed=3)
+    assert Experiment.from_json(json.loads(json.dumps(chosen.to_json())), where="here") == chosen
+
+
+def test_learning_rates_go_as_they_are_described():
+    def rates(**options):
+        training = Training(steps=100, learning_rate=1.0, **options)
+        return [round(learning_rate(step, training), 3) for step in (0, 10, 30, 50, 99)]
+
+    assert rates(schedule="constant") == [1, 1, 1, 1, 1]
+    assert rates(schedule="constant", warmup_steps=20) == [0.05, 0.55, 1, 1, 1]
+    assert rates(schedule="tenth-half-way") == [1, 1, 1, 0.1, 0.1]
+    assert rates(schedule="cosine") == [1, 0.976, 0.794, 0.5, 0.0]
+    assert rates(schedule="one-cycle") == [0.04, 0.28, 1.0, 0.812, 0.001]
+
+
+def test_averaged_weights_follow_the_others_slowly(tmp_path):
+    averaged = replace(SMOKE, training=replace(SMOKE.training, average=0.5))
+    start(averaged, tmp_path / "run", silent=True, accelerator="cpu")
+    (newest,) = RunDirectory(tmp_path / "run").checkpoints()[-1:]
+    kept = load_file(newest / "tensors.safetensors")
+    final = load_file(tmp_path / "run/checkpoints/final/model.safetensors")
+    name = next(iter(final))
+    assert torch.equal(kept[f"average.module.{name}"], final[name])
+    assert not torch.equal(kept[f"network.{name}"], final[name])
+
+
+def test_an_error_in_the_data_is_an_error_of_the_training():
+    def make(step: int) -> int:
+        if step == 2:
+            raise ValueError("no such step")
+        return step
+
+    steps = made_ahead(make, 0, 5)
+    assert [next(steps), next(steps)] == [(0, 0), (1, 1)]
+    with pytest.raises(ValueError, match="no such step"):
+        next(steps)
+
+
+# What goes wrong
+
+
+def spoiled(unbroken: Path, tmp_path: Path, change) -> Path:
+    described = json.loads((unbroken / "config.json").read_text())
+    change(described)
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    return tmp_path / "config.json"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["training"].update(stpes=3), "training: there is no field 'stpes'; did you mean 'steps'?"),
+        (lambda c: c["task"].update(dimm=3), "task: there is no field 'dimm'; did you mean 'dim'?"),
+        (lambda c: c["task"].update(qqq=3), "task: there is no field 'qqq'; fields are encoder"),
+        (lambda c: c["training"].update(steps="many"), "training: steps must be a whole number; got 'many'"),
+        (lambda c: c["training"].update(steps=True), "training: steps must be a whole number; got True"),
+        (lambda c: c["training"].update(steps=0), "training: steps must be at least 1; got 0"),
+        (lambda c: c["training"].update(average=1.0), "average must be at least 0 and below 1; got 1.0"),
+        (lambda c: c["training"].update(learning_rate=0), "learning_rate must be above 0; got 0"),
+        (lambda c: c["task"].update(pool="median"), "task: pool must be one of 'picaso', 'attention', 'mean', 'max'"),
+        (lambda c: c["task"].update(sizes=[3]), "task: sizes must be tuple"),
+        (lambda c: c.update(kind="painting"), "there is no task 'painting'; tasks are clustering"),
+        (lambda c: c.update(extra=1), "there is no field 'extra'; fields are format"),
+        (lambda c: c.pop("task"), "the field 'task' is missing"),
+        (lambda c: c.update(format="other"), 'does not describe an experiment: "format" must be "picaset-experiment"'),
+    ],
+)
+def test_a_config_that_does_not_fit_is_one_clear_line(unbroken, tmp_path, capsys, change, message):
+    path = spoiled(unbroken, tmp_path, change)
+    assert main(["train", "--config", str(path), "--out", str(tmp_path / "runs")]) == 1
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert shown.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_config_that_is_not_json_is_one_clear_line(tmp_path, capsys):
+    (tmp_path / "config.json").write_text("{")
+    assert main(["train", "--config", str(tmp_path / "config.json")]) == 1
+    assert "is not JSON" in capsys.readouterr().err
+
+
+def test_an_unknown_name_is_answered_by_the_closest(capsys):
+    assert main(["train", "clustering-ae32-bp-sa"]) == 1
+    assert (
+        "There is no experiment 'clustering-ae32-bp-sa'. Did you mean clustering-ae32-pb-sa?" in capsys.readouterr().err
+    )
+
+
+def test_a_name_and_a_resumed_run_do_not_go_together(capsys):
+    assert main(["train", "clustering-ours", "--resume", "runs/x"]) == 1
+    assert "give one of: the name of an experiment, --config FILE, --resume DIRECTORY." in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
+    assert main(["train", "--resume", str(tmp_path)]) == 1
+    assert f"{tmp_path} is not a run directory: it has no config.json." in capsys.readouterr().err
+
+
+def test_a_run_of_another_task_is_refused(unbroken):
+    with pytest.raises(ValueError, match="is a run of the task 'clustering'; expected one of 'scenes'"):
+        RunDirectory.open(unbroken, kind="scenes")
+
+
+def test_a_run_that_exists_is_not_overwritten(unbroken):
+    before = bits(unbroken)
+    with pytest.raises(ValueError, match="is not empty; resume it with: picaset train --resume"):
+        start(SMOKE, unbroken, silent=True)
+    assert bits(unbroken) == before
+
+
+def half_a_run(tmp_path: Path, monkeypatch) -> Path:
+    """A run that was killed before its end, with two checkpoints."""
+
+    def killed(*given, **keywords):
+        raise SystemExit
+
+    monkeypatch.setattr(loop, "finish", killed)
+    with pytest.raises(SystemExit):
+        start(SMOKE, tmp_path / "run", silent=True, accelerator="cpu")
+    monkeypatch.undo()
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("damaged", ["tensors.safetensors", "state.json"])
+def test_a_damaged_checkpoint_is_said_and_the_one_before_it_taken(unbroken, tmp_path, monkeypatch, capsys, damaged):
+    path = half_a_run(tmp_path, monkeypatch)
+    newest = RunDirectory(path).checkpoints()[-1] / damaged
+    newest.write_bytes(newest.read_bytes()[:20])
+    resume(path, accelerator="cpu")
+    assert "step-00000020 is damaged" in capsys.readouterr().out
+    assert bits(path) == bits(unbroken)
+
+
+def test_without_any_whole_checkpoint_nothing_is_touched(tmp_path, monkeypatch, capsys):
+    path = half_a_run(tmp_path, monkeypatch)
+    for checkpoint in RunDirectory(path).checkpoints():
+        (checkpoint / "tensors.safetensors").write_bytes(b"")
+    before = sorted(path.rglob("*"))
+    assert main(["train", "--resume", str(path)]) == 1
+    assert "is damaged" in (shown := capsys.readouterr().err)
+    assert "there is no older one; start again in another folder." in shown
+    assert sorted(path.rglob("*")) == before
+
+
+def test_a_full_disk_is_one_clear_line_and_earlier_checkpoints_stay(unbroken, tmp_path, monkeypatch, capsys):
+    original = run_directory.synced_write
+
+    def full_after_two_checkpoints(path, content):
+        if "step-00000015" in str(path):
+            path.write_bytes(content[:10])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        original(path, content)
+
+    monkeypatch.setattr(run_directory, "synced_write", full_after_two_checkpoints)
+    arguments = ["train", SMOKE.name, "--profile", "smoke", "--out", str(tmp_path), "--accelerator", "cpu", "--json"]
+    assert main(arguments) == 1
+    shown = capsys.readouterr().err
+    assert "No space left on device; the checkpoint was not written, earlier ones are whole" in shown
+    assert "Traceback" not in shown
+    (path,) = tmp_path.iterdir()
+    assert [entry.name for entry in sorted((path / "checkpoints").iterdir())] == [
+        "best",
+        "step-00000005",
+        "step-00000010",
+    ]
+    monkeypatch.undo()
+    resume(path, silent=True, accelerator="cpu")
+    assert bits(path) == bits(unbroken)
