@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"picaset: {in_one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as stopped:
-        print(f"picaset: {stopped or 'stopped'}", file=sys.stderr)
+        print(f"picaset: {str(stopped) or 'stopped'}", file=sys.stderr)
         return 130
 
 

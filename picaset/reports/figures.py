@@ -10,7 +10,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 """Okabe and Ito: told apart by colour-blind people too."""
 
 
-def new_figure(width: float, height: float) -> Any:
+def new_figure(width: int | float, height: int | float) -> Any:
     require("matplotlib", extra="experiments", purpose="drawing figures")
     from matplotlib.figure import Figure
 

@@ -1,0 +1,188 @@
+"""From the records of runs to tables, figures and a page: what is there is shown, and nothing else."""
+
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from picaset.commands import main
+from picaset.experiments import EXPERIMENTS, experiment
+from picaset.experiments.tables import TABLES
+from picaset.reports import clustering
+from picaset.reports.records import find_records, run_name
+from picaset.reports.reproduction import write_report
+from picaset.reports.table import Cell, Table
+from picaset.training.loop import start
+
+RUNS = [("clustering-ae32-pb-sa", 0), ("clustering-ae32-pb-sa", 1), ("clustering-set-transformer", 0),
+        ("clustering-ours", 0), ("clustering-ablation-norm", 0)]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for name, seed in RUNS:
+        short = experiment(name, profile="smoke", seed=seed)
+        short = replace(short, training=replace(short.training, steps=2, score_every=1))
+        start(short, folder / run_name(name, "smoke", seed), silent=True, accelerator="cpu")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(runs, tmp_path_factory):
+    return write_report(find_records([runs]), [runs], tmp_path_factory.mktemp("report"), profile="smoke")
+
+
+def numbers(records, name: str, move: int) -> list[float]:
+    return [record.result["moves"][move]["log_likelihood"]["0"] for record in clustering.rows_of(records, name)]
+
+
+def test_a_cell_is_the_mean_over_seeds_with_its_spread_beside_the_paper(runs):
+    records = find_records([runs])
+    table = clustering.table_2(records)
+    (row,) = (row for row in table.rows if row[0].found == "AE32 + PB + SA")
+    first, second = numbers(records, "ae32-pb-sa", 1)
+    mean = (first + second) / 2
+    assert row[2].found == "2 seeds"
+    assert row[4].found == f"{mean:.3f} ± {abs(first - second) / 2**0.5:.3f}"
+    assert row[4].published == f"paper -1.899 ({mean + 1.8994:+.3f})"
+
+
+def test_rows_without_a_run_are_not_in_the_table(runs):
+    shown = [row[0].found for row in clustering.table_2(find_records([runs])).rows]
+    assert shown == ["Set Transformer", "AE32 + PB + SA", "ours", "oracle"]
+
+
+def test_the_best_of_each_shift_is_marked_once(runs):
+    table = clustering.table_2(find_records([runs]))
+    for column in range(3, len(table.columns)):
+        marked = [row for row in table.rows if row[column].best]
+        assert len(marked) == 1
+        values = [float(row[column].found.split()[0]) for row in table.rows[:-1]]
+        assert float(marked[0][column].found.split()[0]) == max(values)
+
+
+def test_ablations_are_compared_with_the_full_network(runs):
+    table = clustering.ablations(find_records([runs]))
+    assert [row[0].found for row in table.rows] == ["AE32 + PB + SA, 2 steps", "with layer norm"]
+
+
+def test_without_runs_of_an_ablation_there_is_no_such_table(runs):
+    assert (
+        clustering.ablations([record for record in find_records([runs]) if "ablation" not in str(record.path)]) is None
+    )
+
+
+def test_scikit_learn_stands_in_the_same_table(runs):
+    rows = [
+        dict(num_starts=10, milliseconds_per_set=70.0, moves=[dict(log_likelihood=-1.46 - move) for move in range(7)])
+    ]
+    table = clustering.refinement(find_records([runs]), rows)
+    assert [cell.found for cell in table.rows[-1]] == [
+        "scikit-learn, 10 starts", "", "", "-1.460", "", "", "-7.460", "70.00",
+    ]  # fmt: skip
+
+
+class Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.outside += [
+            value for name, value in attrs
+            if name in ("href", "src", "xlink:href") and not (value or "").startswith(("#", "data:"))
+        ]  # fmt: skip
+
+
+def test_the_page_is_whole_and_asks_for_nothing(report):
+    page = Links()
+    text = report.page.read_text()
+    page.feed(text)
+    assert page.outside == []
+    assert page.tags.count("script") == 0
+    assert page.tags.count("table") == len(report.tables) + 1
+    assert page.tags.count("svg") == len(report.figures) == 4
+    assert "Figure 4" in text
+    assert "paper -1.899" in text
+
+
+def test_the_page_says_how_the_numbers_were_made(report):
+    text = re.sub(r"\s+", " ", report.page.read_text())
+    assert "Profile smoke: 2 steps of 4 sets" in text
+    assert "the paper used 50 000 steps of 10 sets" in text
+    for name, _ in RUNS:
+        assert name in text
+
+
+def test_every_figure_is_there_as_svg_and_png(report):
+    names = {path.stem for path in report.figures}
+    assert names == {"clusters_under_shift", "likelihood_against_shift", "cascade_at_work", "learning_curves"}
+    assert all(path.with_suffix(".png").stat().st_size > 10_000 for path in report.figures)
+
+
+def test_own_runs_come_before_records(runs, tmp_path):
+    mine = tmp_path / "mine" / run_name(*RUNS[0][:1], "smoke", 0)
+    mine.mkdir(parents=True)
+    for name in ("config.json", "environment.json", "metrics.jsonl", "result.json"):
+        (mine / name).write_text((runs / mine.name / name).read_text())
+    found = {record.key: record.path for record in find_records([tmp_path / "mine", runs])}
+    assert found["clustering-ae32-pb-sa", "smoke", 0] == mine
+    assert len(found) == len(RUNS)
+
+
+def test_unfinished_runs_are_not_shown(runs, tmp_path):
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / "config.json").write_text((runs / run_name(*RUNS[0][:1], "smoke", 0) / "config.json").read_text())
+    assert find_records([tmp_path]) == []
+
+
+def test_a_report_of_nothing_says_what_to_do(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report"]) == 1
+    assert "There is no finished run of profile quick" in (shown := capsys.readouterr().err)
+    assert "picaset reproduce --profile quick" in shown
+
+
+def test_rows_without_a_record_are_said_to_be_left_out(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for record in find_records([runs]):
+        described = record.experiment.to_json() | {"profile": "quick"}
+        copied = tmp_path / "results/runs" / record.path.name
+        copied.mkdir(parents=True)
+        (copied / "config.json").write_text(json.dumps(described))
+        for name in ("environment.json", "metrics.jsonl", "result.json"):
+            (copied / name).write_text((record.path / name).read_text())
+    assert main(["reproduce", "table2"]) == 0
+    shown = capsys.readouterr().out
+    assert "clustering-ours, seed 0: from results/runs/clustering-ours-smoke-seed0, trained there in" in shown
+    assert "clustering-sa-pb, seed 0: left out, there is no record of it; --train trains it" in shown
+    assert "report/index.html" in shown
+
+
+def test_an_unknown_table_is_refused(capsys):
+    assert main(["reproduce", "table7"]) == 1
+    assert "There is no table 'table7'; tables are table2." in capsys.readouterr().err
+
+
+def test_every_run_of_a_table_has_an_experiment():
+    for runs_of_table in TABLES.values():
+        assert len(set(runs_of_table)) == len(runs_of_table)
+        assert {name for name, _ in runs_of_table} <= set(EXPERIMENTS)
+
+
+def test_a_table_prints_and_writes_itself():
+    table = Table("Title", ["name", "value"], [[Cell("a"), Cell("1.0", "paper 2.0", best=True)]], ["A note."])
+    console = Console(width=80, record=True, file=io.StringIO())
+    table.print(console)
+    shown = console.export_text()
+    assert all(text in shown for text in ("Title", "1.0", "paper 2.0", "A note."))
+    assert table.markdown() == "| name | value |\n|---|---|\n| a | **1.0** (paper 2.0) |\n"
