@@ -116,10 +116,19 @@ def test_the_page_is_whole_and_asks_for_nothing(report):
 
 def test_the_page_says_how_the_numbers_were_made(report):
     text = re.sub(r"\s+", " ", report.page.read_text())
-    assert "Profile smoke: 2 steps of 4 sets" in text
-    assert "the paper used 50 000 steps of 10 sets" in text
+    assert "Profile smoke: every row 2 steps of 4 sets, the same sets; 0 to 0 minutes each" in text
+    assert "The paper used 50 000 steps of 10 sets" in text
     for name, _ in RUNS:
         assert name in text
+
+
+def test_a_row_with_another_budget_is_named(runs):
+    records = find_records([runs])
+    other = replace(records[0].experiment, training=replace(records[0].experiment.training, steps=7000))
+    changed = [replace(records[0], experiment=other), *records[1:]]
+    named = clustering.in_words(clustering.name_of(changed[0]))
+    said = f"every row 2 steps of 4 sets, the same sets ({named}: 7 000 steps of 4 sets)"
+    assert said in clustering.setting(changed)
 
 
 def test_every_figure_is_there_as_svg_and_png(report):

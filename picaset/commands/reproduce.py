@@ -31,7 +31,7 @@ class Reproduce:
         picaset reproduce table2 --profile smoke --fresh --runs runs --out report
     """
 
-    tables: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    tables: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")] = ()
     """Which tables; all of them if none is named."""
     profile: Profile = "quick"
     """smoke takes seconds a row, quick minutes, paper the published number of steps."""

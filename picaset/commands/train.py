@@ -28,7 +28,7 @@ class Train:
         picaset train --config runs/clustering-ours-smoke-seed3/config.json --out elsewhere
     """
 
-    name: Annotated[str | None, tyro.conf.Positional] = None
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
     """What to train; `picaset experiments` lists the names."""
     profile: Profile = "quick"
     """smoke takes seconds, quick minutes on two cores, paper is the published setting."""

@@ -82,22 +82,36 @@ def table_2(records: Sequence[Record]) -> Table:
         ["architecture", "parameters", "", *(f"{shift:+d}" if shift else "0" for shift in SHIFTS)],
         rows,
         [
-            setting(first[0]),
+            setting([record for runs in found.values() for record in runs]),
             "Below each number the paper's, and ours minus theirs; ± is the standard deviation over seeds.",
         ],
     )
 
 
-def setting(record: Record) -> str:
+def setting(records: Sequence[Record]) -> str:
     """What a reader must know of how the runs were made, and what the paper did."""
-    training, result = record.experiment.training, record.result
-    if record.experiment.profile == "paper":
+    if records[0].experiment.profile == "paper":
         return "The published setting: 50 000 steps of 10 sets."
-    return (
-        f"Profile {record.experiment.profile}: {training.steps} steps of {training.batch_size} sets, about "
-        f"{result['seconds'] / 60:.0f} minutes of {record.environment['hardware']}; the paper used 50 000 steps of 10 "
-        "sets. Every row had the same number of steps and the same sets. docs/reproduction.md lists what else differs."
+    budgets = dict[str, list[Record]]()
+    for record in records:
+        training = record.experiment.training
+        budgets.setdefault(f"{training.steps:,} steps of {training.batch_size} sets".replace(",", " "), []).append(
+            record
+        )
+    usual, *others = sorted(budgets, key=lambda budget: -len(budgets[budget]))
+    exceptions = "".join(
+        f" ({', '.join(sorted({in_words(name_of(record)) for record in budgets[other]}))}: {other})" for other in others
     )
+    minutes = sorted(record.result["seconds"] / 60 for record in records)
+    return (
+        f"Profile {records[0].experiment.profile}: every row {usual}, the same sets{exceptions}; "
+        f"{minutes[0]:.0f} to {minutes[-1]:.0f} minutes each on {records[0].environment['hardware']}. The paper used "
+        "50 000 steps of 10 sets. docs/reproduction.md lists what else differs."
+    )
+
+
+def name_of(record: Record) -> str:
+    return record.experiment.name.removeprefix("clustering-")
 
 
 def beside(found: Sequence[float], published: float | None, best: float) -> Cell:
@@ -107,6 +121,8 @@ def beside(found: Sequence[float], published: float | None, best: float) -> Cell
 
 
 def in_words(name: str) -> str:
+    if name.startswith("ablation-"):
+        return ABLATION_NAMES[name.removeprefix("ablation-")]
     base = name.removesuffix("-canonical")
     return NAMES[base] + (", canonicalized" if name != base else "")
 
@@ -192,5 +208,5 @@ def ablations(records: Sequence[Record]) -> Table | None:
         "Ablations: AE32 + PB + SA with one thing changed",
         ["", "parameters", "", *(f"{shift:+d}" if shift else "0" for shift in SHIFTS)],
         rows,
-        [setting(full[0])],
+        [setting([*full, *(record for runs in found.values() for record in runs)])],
     )

@@ -76,7 +76,7 @@ def draw_likelihood_against_shift(records: Sequence[Record], folder: Path) -> li
     plain = [name for name in ROWS if rows_of(records, name)]
     moving = [name for name in (*(f"{name}-canonical" for name in CANONICAL), "ours") if rows_of(records, name)]
     figure = new_figure(12, 4.6)
-    left, right = figure.subplots(1, 2)
+    left, right = figure.subplots(1, 2, sharey=True)
     for axis, names, title in ((left, plain, "as published"), (right, moving, "canonicalized")):
         for number, name in enumerate(names):
             runs = rows_of(records, name)
@@ -87,11 +87,13 @@ def draw_likelihood_against_shift(records: Sequence[Record], folder: Path) -> li
         if names:
             level = oracle(rows_of(records, names[0]))
             axis.axhline(level, color="#555555", linestyle=":", linewidth=1.5, label="oracle")
-        axis.set(title=title, xlabel="shift of both coordinates", ylabel="log-likelihood per point")
+        axis.set(title=title, xlabel="shift of both coordinates")
         axis.set_xticks(shifts)
         axis.grid(color="#eeeeee")
-        axis.legend(frameon=False, fontsize=8)
+        axis.legend(frameon=False, fontsize=8, loc="lower center", ncols=2)
+    left.set_ylabel("log-likelihood per point")
     left.set_yscale("symlog", linthresh=2)
+    left.set_ylim(-80, -1.3)
     left.set_yticks([-1.5, -2, -3, -5, -10, -20], ["-1.5", "-2", "-3", "-5", "-10", "-20"])
     return write_figure(figure, folder, "likelihood_against_shift")
 
