@@ -1,4 +1,5 @@
 # make run     install, then the paper's tables and figures as one page
+# make documents    tables and figures in docs/, from the records in results/runs
 # make test    install, then format, lint, types, laws, doctests, and every printed command
 
 PYTHON ?= python3
@@ -6,7 +7,7 @@ BIN := .venv/bin
 TORCH := $(shell sed -n 's/^\(torch==.*\)/\1/p' constraints.txt)
 CHECK_SHAPES := --jaxtyping-packages=picaset,beartype.beartype
 
-.PHONY: run test format clean
+.PHONY: run test documents format clean
 
 run: .venv/installed
 	$(BIN)/picaset reproduce --profile quick
@@ -17,6 +18,11 @@ test: .venv/installed
 	$(BIN)/pyright
 	$(BIN)/pytest -q -n 2 $(CHECK_SHAPES)
 	$(BIN)/pytest -q -n 2 -m as_installed
+
+documents: .venv/installed
+	$(BIN)/picaset report --runs results/runs --out report
+	cp report/tables.md docs/tables.md
+	cp report/figures/*.png docs/figures/
 
 format: .venv/installed
 	$(BIN)/ruff format .

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from picaset.commands import main
+from picaset.reports.records import find_records
+from picaset.reports.reproduction import in_markdown, tables_of
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
@@ -61,6 +63,11 @@ def test_every_python_example_in_the_documents_runs(name: str, code: str, tmp_pa
         assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test).failed == 0
     else:
         exec(compile(code, name, "exec"), {"__name__": "__main__"})
+
+
+def test_the_tables_in_the_documents_are_those_of_the_records():
+    records = [record for record in find_records([ROOT / "results/runs"]) if record.experiment.profile == "quick"]
+    assert (ROOT / "docs/tables.md").read_text() == in_markdown(tables_of(records, [ROOT / "results/runs"]))
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -174,6 +174,15 @@ def test_averaged_weights_follow_the_others_slowly(tmp_path):
     assert not torch.equal(kept[f"network.{name}"], final[name])
 
 
+def test_curves_are_written_for_tensorboard_if_asked(tmp_path):
+    start(SMOKE, tmp_path / "run", silent=True, accelerator="cpu", tensorboard=True)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    curves = EventAccumulator(str(tmp_path / "run/tensorboard")).Reload()
+    expected = {row["step"]: row["score"] for row in RunDirectory(tmp_path / "run").metrics}
+    assert {event.step: event.value for event in curves.Scalars("score")} == pytest.approx(expected)
+
+
 def test_an_error_in_the_data_is_an_error_of_the_training():
     def make(step: int) -> int:
         if step == 2:

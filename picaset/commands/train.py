@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import tyro
@@ -48,6 +48,8 @@ class Train:
     """Where to train, as Lightning Fabric names it."""
     threads: int | None = None
     """Threads of each process; the bits of a run depend on it."""
+    tensorboard: bool = False
+    """Write curves that TensorBoard shows, too."""
     json: bool = False
     """Print the result as one JSON line, and nothing else."""
 
@@ -56,13 +58,16 @@ class Train:
             raise ValueError("give one of: the name of an experiment, --config FILE, --resume DIRECTORY.")
         if self.threads is not None:
             torch.set_num_threads(self.threads)
+        options: dict[str, Any] = dict(
+            devices=self.devices, accelerator=self.accelerator, silent=self.json, tensorboard=self.tensorboard
+        )
         if self.resume is not None:
             path = self.resume
-            result = resume(path, devices=self.devices, accelerator=self.accelerator, silent=self.json)
+            result = resume(path, **options)
         else:
             chosen = self.chosen()
             path = self.out / run_name(chosen.name, chosen.profile, chosen.training.seed)
-            result = start(chosen, path, devices=self.devices, accelerator=self.accelerator, silent=self.json)
+            result = start(chosen, path, **options)
         if self.json:
             print(json.dumps({"run": str(path), **result}))
         else:

@@ -20,7 +20,7 @@ NAMES = {
     "sa-pb": "SA + PB",
     "ae32-pb": "AE32 + PB",
     "ae32-pb-sa": "AE32 + PB + SA",
-    "ours": "ours",
+    "ours": "ours (claims, canonicalized)",
 }
 ABLATION_NAMES = {
     "no-residual": "without residual",

@@ -35,9 +35,18 @@ def write_report(records: Sequence[Record], folders: Sequence[Path], out: Path, 
     page = out / "index.html"
     write_page(page, lead=lead(used, profile), sections=sections, records=used)
     tables = [table for section in sections for table in section.tables]
-    text = "\n".join(f"## {table.title}\n\n{table.markdown()}\n" + "\n".join(table.notes) + "\n" for table in tables)
-    (out / "tables.md").write_text(text)
+    (out / "tables.md").write_text(in_markdown(tables))
     return Report(page, tables, sorted((out / "figures").glob("*.svg")))
+
+
+def in_markdown(tables: Sequence[Table]) -> str:
+    parts = [f"## {table.title}\n\n{table.markdown()}\n" + "\n".join(table.notes) + "\n" for table in tables]
+    return "# Tables\n\nMade by `make documents` from the records in `results/runs/`.\n\n" + "\n".join(parts)
+
+
+def tables_of(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
+    """Every table that the records allow."""
+    return [table for tables in TABLES_OF_TASK.values() for table in tables(records, folders)]
 
 
 def lead(records: Sequence[Record], profile: str) -> str:
@@ -51,20 +60,24 @@ def lead(records: Sequence[Record], profile: str) -> str:
 def clustering_section(records: Sequence[Record], folders: Sequence[Path], out: Path) -> Section:
     runs = [record for record in records if record.experiment.kind == "clustering"]
     figures = clustering_figures.draw_all(runs, out / "figures")
-    tables = [
-        clustering.table_2(runs),
-        clustering.refinement(runs, baselines(folders)),
-        clustering.other_moves(runs),
-        clustering.ablations(runs),
-    ]
     return Section(
         anchor="clustering",
         title="Clustering under shift",
         text="A network reads a set of points and predicts the mixture of four Gaussians that they come from, in one "
         "pass. At test time the points are moved to where training never was.",
-        tables=[table for table in tables if table is not None],
+        tables=clustering_tables(runs, folders),
         figures=[drawing(paths[0], caption) for caption, paths in figures.items()],
     )
+
+
+def clustering_tables(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
+    tables = [
+        clustering.table_2(records),
+        clustering.refinement(records, baselines(folders)),
+        clustering.other_moves(records),
+        clustering.ablations(records),
+    ]
+    return [table for table in tables if table is not None]
 
 
 def baselines(folders: Sequence[Path]) -> list[dict[str, Any]]:
@@ -76,3 +89,4 @@ def baselines(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 SECTIONS: dict[str, Callable[[Sequence[Record], Sequence[Path], Path], Section]] = {"clustering": clustering_section}
+TABLES_OF_TASK: dict[str, Callable[[Sequence[Record], Sequence[Path]], list[Table]]] = {"clustering": clustering_tables}

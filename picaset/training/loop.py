@@ -34,15 +34,25 @@ class StoppedError(KeyboardInterrupt):
 
 
 def start(
-    experiment: Experiment, path: Path, *, devices: int = 1, accelerator: str = "auto", silent: bool = False
+    experiment: Experiment,
+    path: Path,
+    *,
+    devices: int = 1,
+    accelerator: str = "auto",
+    silent: bool = False,
+    tensorboard: bool = False,
 ) -> dict[str, Any]:
     """Train an experiment in a new run directory, and return its result."""
+    if tensorboard:  # before anything is written
+        require("tensorboard", extra="all", purpose="writing for TensorBoard")
     environment = describe_environment(data=experiment.task.describe_data(), devices=devices)
     RunDirectory.create(path, experiment, environment)
-    return resume(path, devices=devices, accelerator=accelerator, silent=silent)
+    return resume(path, devices=devices, accelerator=accelerator, silent=silent, tensorboard=tensorboard)
 
 
-def resume(path: Path, *, devices: int = 1, accelerator: str = "auto", silent: bool = False) -> dict[str, Any]:
+def resume(
+    path: Path, *, devices: int = 1, accelerator: str = "auto", silent: bool = False, tensorboard: bool = False
+) -> dict[str, Any]:
     """Go on where a run was stopped, to its end; a finished run only gives its result."""
     directory = RunDirectory.open(path)
     if (result := directory.result) is not None:
@@ -56,19 +66,21 @@ def resume(path: Path, *, devices: int = 1, accelerator: str = "auto", silent: b
     fabric: Any = Fabric(accelerator=accelerator, devices=devices, strategy=strategy, precision=training.precision)
     if devices == 1:
         fabric.launch()
-        run(fabric, path, silent)
+        run(fabric, path, silent, tensorboard)
     else:
-        fabric.launch(run, path, silent)
+        fabric.launch(run, path, silent, tensorboard)
     result = directory.result
     assert result is not None
     return result
 
 
-def run(fabric: Any, path: Path, silent: bool) -> None:
+def run(fabric: Any, path: Path, silent: bool, tensorboard: bool) -> None:
     """The whole of a training, in each of its processes."""
     directory = RunDirectory.open(path)
     experiment = directory.experiment
     state = restored(fabric, directory, experiment)
+    if tensorboard and fabric.is_global_zero:
+        state.curves = curves_in(directory)
     began, spent = time.perf_counter(), state.seconds
     silent = silent or not fabric.is_global_zero
     with watching(experiment.name, first=state.step, steps=experiment.training.steps, silent=silent) as watcher:
@@ -98,6 +110,8 @@ class State:
     best: float | None = None
     seconds: float = 0.0
     problems: tuple[str, ...] = ()
+    curves: Any = None
+    """Where TensorBoard reads them, if it shall."""
 
     @property
     def trained(self) -> nn.Module:
@@ -184,6 +198,9 @@ def score(directory: RunDirectory, experiment: Experiment, state: State, loss: f
     network = state.trained.eval()
     found = experiment.task.score(network)
     directory.add_metrics({"step": state.step, "loss": loss, **found, "seconds": round(state.seconds, 2)})
+    if state.curves is not None:
+        for name, value in {"loss": loss, **found}.items():
+            state.curves.add_scalar(name, value, state.step)
     watcher.say(f"step {state.step}: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
     if state.best is None or found["score"] > state.best:
         state.best = found["score"]
@@ -191,8 +208,17 @@ def score(directory: RunDirectory, experiment: Experiment, state: State, loss: f
             network.save_pretrained(directory.network("best"))
 
 
+def curves_in(directory: RunDirectory) -> Any:
+    require("tensorboard", extra="all", purpose="writing for TensorBoard")
+    from torch.utils import tensorboard
+
+    return cast(Any, tensorboard).SummaryWriter(str(directory.path / "tensorboard"))
+
+
 def finish(fabric: Any, directory: RunDirectory, experiment: Experiment, state: State) -> None:
     """Evaluate what was learned; the result is the last thing that is written."""
+    if state.curves is not None:
+        state.curves.close()
     if fabric.is_global_zero:
         network = state.trained.eval()
         if isinstance(network, PretrainedNetwork):
