@@ -6,16 +6,13 @@ too, ends with the same bits as one that never was.
 """
 
 import os
-import signal
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import swa_utils
 from torch.optim.swa_utils import AveragedModel
 
@@ -25,8 +22,10 @@ from picaset.training.ahead import made_ahead
 from picaset.training.environment import describe_environment
 from picaset.training.experiment import Experiment
 from picaset.training.progress import Watcher, watching
-from picaset.training.run_directory import Checkpoint, RunDirectory
+from picaset.training.run_directory import RunDirectory
 from picaset.training.schedules import learning_rate
+from picaset.training.state import State, put_back, taken
+from picaset.training.stopping import stop_signals
 
 
 class StoppedError(KeyboardInterrupt):
@@ -95,28 +94,6 @@ def run(fabric: Any, path: Path, silent: bool, tensorboard: bool) -> None:
                 if stop:
                     raise StoppedError(f"stopped after step {state.step}; resume with: picaset train --resume {path}")
         finish(fabric, directory, experiment, state)
-
-
-@dataclass
-class State:
-    """Everything that changes while training."""
-
-    network: nn.Module
-    wrapped: Any
-    """The network as Fabric runs it, on its device and over its processes."""
-    optimizer: Any
-    average: AveragedModel | None
-    step: int = 0
-    best: float | None = None
-    seconds: float = 0.0
-    problems: tuple[str, ...] = ()
-    curves: Any = None
-    """Where TensorBoard reads them, if it shall."""
-
-    @property
-    def trained(self) -> nn.Module:
-        """The network that counts: the running average, where there is one."""
-        return self.network if self.average is None else self.average.module
 
 
 def restored(fabric: Any, directory: RunDirectory, experiment: Experiment) -> State:
@@ -240,69 +217,8 @@ def finish(fabric: Any, directory: RunDirectory, experiment: Experiment, state: 
         fabric.barrier()
 
 
-def taken(state: State) -> Checkpoint:
-    """Everything that the next step depends on."""
-    tensors = {f"network.{name}": tensor for name, tensor in state.network.state_dict().items()}
-    if state.average is not None:
-        tensors |= {f"average.{name}": tensor for name, tensor in state.average.state_dict().items()}
-    for index, values in state.optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{name}": value for name, value in values.items()}
-    tensors["random"] = torch.get_rng_state()
-    return Checkpoint(state.step, tensors, {"step": state.step, "best": state.best, "seconds": state.seconds})
-
-
-def put_back(state: State, optimizer: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
-    def part(prefix: str) -> dict[str, Tensor]:
-        return {
-            name.removeprefix(prefix): tensor for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)
-        }
-
-    state.network.load_state_dict(part("network."))
-    if state.average is not None:
-        state.average.load_state_dict(part("average."))
-    described = optimizer.state_dict()
-    moments: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in part("optimizer.").items():
-        index, _, kind = name.partition(".")
-        moments.setdefault(int(index), {})[kind] = tensor
-    optimizer.load_state_dict({"state": moments, "param_groups": described["param_groups"]})
-    torch.set_rng_state(checkpoint.tensors["random"])
-    state.step = checkpoint.step
-    state.best = checkpoint.state["best"]
-    state.seconds = checkpoint.state["seconds"]
-
-
 def anywhere(fabric: Any, stopping: bool) -> bool:
     """Whether any process was asked to stop: all stop after the same step, or the others would wait for ever."""
     if fabric.world_size == 1:
         return stopping
     return bool(fabric.all_reduce(torch.tensor(float(stopping), device=fabric.device), reduce_op="sum") > 0)
-
-
-class Stopping:
-    """Whether the run was asked to stop."""
-
-    now: bool = False
-
-
-@contextmanager
-def stop_signals() -> Generator[Stopping]:
-    """Ctrl-C and SIGTERM let the step finish; asked twice, they end it at once."""
-    stopping = Stopping()
-    before: dict[int, Any] = {}
-
-    def ask(number: int, frame: object) -> None:
-        stopping.now = True
-        for name, handler in before.items():
-            signal.signal(name, handler)
-
-    try:
-        for name in (signal.SIGINT, signal.SIGTERM):
-            before[name] = signal.signal(name, ask)
-    except ValueError:  # not the main thread, which alone may listen
-        pass
-    try:
-        yield stopping
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
