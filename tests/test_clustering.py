@@ -58,7 +58,7 @@ def test_em_steps_raise_the_likelihood_of_a_prediction_to_that_of_a_fit():
             (mixture,) = (truth for given, truth in benchmark(20) if torch.equal(given, points))
             return mixture._replace(means=mixture.means + 0.2)
 
-    found = likelihoods(Spoiled(), Move(), task.sets(20), em_steps=(0, 1, 5))
+    found = likelihoods(Spoiled(), Move(), task.sets(20, torch.zeros(())), em_steps=(0, 1, 5))
     assert found[0] < found[1] < found[5]
     assert found[5] > found["oracle"]
 

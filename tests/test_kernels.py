@@ -87,6 +87,14 @@ def test_what_needs_no_gradient_takes_none_from_the_others(way, frozen):
     assert_close(found, expected)
 
 
+def test_what_needs_no_gradient_is_handed_on_as_it_came(way):
+    given, mask = example([9, 0, 4], True)
+    asked, *others = given
+    absorbed = Absorbed(*(one.detach() for one in others))
+    _, handed = absorbed_attention(asked, absorbed, mask, SCALE)
+    assert not any(part.requires_grad for part in handed)
+
+
 def test_large_scores_are_no_matter(way):
     given, mask = example([11], True)
     heads = attention(mask, 1e4 * given[0], *given[1:])

@@ -120,7 +120,7 @@ def test_the_trace_is_that_of_the_cascade():
 def test_frequencies_stand_beside_the_coordinates():
     points = torch.tensor([[[1.0, 0.0]]])
     assert_close(with_frequencies(points, 1), torch.tensor([[[1.0, 0.0, 1.0, 0.0, 0.0, 1.0]]]), atol=1e-6, rtol=0)
-    assert with_frequencies(points, 0) is not None
+    assert_close(with_frequencies(points, 0), points)
     assert with_frequencies(points, 3).shape == (1, 1, 2 * 7)
 
 

@@ -86,6 +86,10 @@ def test_stopping_and_resuming_equals_never_stopping(unbroken, tmp_path, monkeyp
     assert bits(tmp_path / "run") == bits(unbroken)
 
 
+def newest(path: Path) -> list[str]:
+    return [checkpoint.name for checkpoint in RunDirectory(path).checkpoints()[-1:]]
+
+
 @pytest.mark.parametrize("kill", range(KILLS))
 def test_a_run_killed_at_any_moment_resumes_and_ends_with_the_same_bits(tmp_path, kill):
     longer = replace(SMOKE, training=replace(SMOKE.training, steps=60, checkpoint_every=3, score_every=7))
@@ -95,12 +99,10 @@ def test_a_run_killed_at_any_moment_resumes_and_ends_with_the_same_bits(tmp_path
     command = [sys.executable, "-m", "picaset", "train", "--resume", str(tmp_path / "run"), "--threads", "1", "--json"]
     for _ in range(3):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while (
-            not RunDirectory(tmp_path / "run").checkpoints() and time.monotonic() < deadline and process.poll() is None
-        ):
+        before, deadline = newest(tmp_path / "run"), time.monotonic() + 60
+        while newest(tmp_path / "run") == before and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.01)
-        time.sleep(moments.uniform(0.0, 1.5))
+        time.sleep(moments.uniform(0.0, 0.3))
         if process.poll() is not None:
             break
         process.kill()
@@ -131,8 +133,9 @@ def test_two_devices_train_like_one_with_the_doubled_batch(unbroken, tmp_path):
 
 def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path):
     odd = replace(SMOKE, training=replace(SMOKE.training, batch_size=3))
-    with pytest.raises(Exception, match="batch_size must be a multiple of the number of devices; got 3 and 2"):
+    with pytest.raises(ValueError, match="batch_size must be a multiple of the number of devices; got 3 and 2"):
         start(odd, tmp_path / "run", devices=2, silent=True, accelerator="cpu")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != SMOKE.name])
@@ -217,6 +220,12 @@ def spoiled(unbroken: Path, tmp_path: Path, change) -> Path:
         (lambda c: c["training"].update(average=1.0), "average must be at least 0 and below 1; got 1.0"),
         (lambda c: c["training"].update(learning_rate=0), "learning_rate must be above 0; got 0"),
         (lambda c: c["task"].update(pool="median"), "task: pool must be one of 'picaso', 'attention', 'mean', 'max'"),
+        (lambda c: c["task"].update(sizes=[600, 300]), "task: sizes must go from at least 1 upwards; got 600 to 300"),
+        (lambda c: c["task"].update(num_benchmark_sets=0), "num_benchmark_sets must be at least 1; got 0"),
+        (lambda c: c["task"].update(small_share=2), "small_share must be from 0 to 1; got 2"),
+        (lambda c: c["task"].update(num_heads=3), "num_heads must divide dim; got num_heads=3 and dim=16"),
+        (lambda c: c["training"].update(clip=-1), "clip must not be negative; got -1"),
+        (lambda c: c.update(task=[]), "task must be an object with fields; got []"),
         (lambda c: c["task"].update(sizes=[3]), "task: sizes must be tuple"),
         (lambda c: c.update(kind="painting"), "there is no task 'painting'; tasks are clustering"),
         (lambda c: c.update(extra=1), "there is no field 'extra'; fields are format"),
@@ -289,6 +298,53 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_taken(unbroken, tmp_
     resume(path, accelerator="cpu")
     assert "step-00000020 is damaged" in capsys.readouterr().out
     assert bits(path) == bits(unbroken)
+
+
+def test_a_checkpoint_of_another_network_is_one_clear_line(tmp_path, monkeypatch, capsys):
+    path = half_a_run(tmp_path, monkeypatch)
+    described = json.loads((path / "config.json").read_text())
+    described["task"]["dim"] = 32
+    (path / "config.json").write_text(json.dumps(described))
+    assert main(["train", "--resume", str(path), "--json"]) == 1
+    assert "has checkpoints of another network" in (shown := capsys.readouterr().err)
+    assert "was its config.json changed?" in shown
+
+
+def test_what_a_kill_left_half_written_is_removed(unbroken, tmp_path, monkeypatch):
+    path = half_a_run(tmp_path, monkeypatch)
+    (path / "checkpoints/.step-00000099.tmp").mkdir()
+    (path / ".result.json.17.tmp").write_text("{")
+    resume(path, silent=True, accelerator="cpu")
+    assert not list(path.rglob("*.tmp"))
+    assert bits(path) == bits(unbroken)
+
+
+def test_settings_of_a_profile_do_not_go_with_a_config(capsys):
+    assert main(["train", "--resume", "runs/x", "--seed", "3"]) == 1
+    assert "--profile, --seed and --steps go with the name of an experiment" in capsys.readouterr().err
+
+
+def test_another_number_of_steps_is_another_run(tmp_path):
+    assert main(["train", SMOKE.name, "--profile", "smoke", "--steps", "2", "--out", str(tmp_path), "--json"]) == 0
+    assert [entry.name for entry in tmp_path.iterdir()] == ["clustering-ae32-pb-sa-smoke-2-steps-seed0"]
+
+
+def test_two_devices_stop_together_and_resume(unbroken, tmp_path):
+    command = [sys.executable, "-m", "picaset", "train", SMOKE.name, "--profile", "smoke", "--steps", "4000"]
+    command += ["--out", str(tmp_path), "--devices", "2", "--threads", "1", "--accelerator", "cpu"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    path = tmp_path / "clustering-ae32-pb-sa-smoke-4000-steps-seed0"
+    deadline = time.monotonic() + 120
+    while not newest(path) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
+    _, shown = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in shown
+    assert newest(path)
+    assert RunDirectory(path).result is None
 
 
 def test_without_any_whole_checkpoint_nothing_is_touched(tmp_path, monkeypatch, capsys):

@@ -11,12 +11,14 @@ import tyro
 from picaset.commands.report import Report
 from picaset.experiments import Profile, experiment
 from picaset.experiments.tables import TABLES, tables_named
+from picaset.extras import require
 from picaset.files import replacing
-from picaset.reports.records import find_records, run_name
-from picaset.reports.reproduction import BASELINES
+from picaset.reports.records import find_records
+from picaset.reports.reproduction import baselines_file
 from picaset.tasks.clustering_by_em import evaluate_scikit_learn
 from picaset.training.environment import describe_environment
 from picaset.training.loop import resume, start
+from picaset.training.run_directory import run_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,8 @@ class Reproduce:
     def run(self) -> int:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
+        if self.train or self.profile == "smoke":  # before hours of training
+            require("sklearn", extra="estimators", purpose="the comparison with scikit-learn")
         folders = (self.runs,) if self.fresh else (self.runs, self.records)
         finished = {record.key: record for record in find_records(folders)}
         for table in tables_named(self.tables):
@@ -82,11 +86,12 @@ class Reproduce:
             start(experiment(name, profile=self.profile, seed=seed), path, silent=self.json)
 
     def compare_with_scikit_learn(self, folders: tuple[Path, ...]) -> None:
-        if any((folder / BASELINES).is_file() for folder in folders):
+        name = baselines_file(self.profile)
+        if any((folder / name).is_file() for folder in folders):
             return
         num_sets, sizes = (20, (30, 60)) if self.profile == "smoke" else (1000, (300, 600))
         rows = [evaluate_scikit_learn(num_starts=starts, num_sets=num_sets, sizes=sizes) for starts in (1, 10)]
         environment = describe_environment(data=f"generated: {num_sets} sets", devices=1)
         self.runs.mkdir(parents=True, exist_ok=True)
-        with replacing(self.runs / BASELINES) as unfinished:
+        with replacing(self.runs / name) as unfinished:
             unfinished.write_text(json.dumps({"environment": environment, "rows": rows}) + "\n")

@@ -3,15 +3,14 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import torch
 import tyro
 
 from picaset.experiments import Profile, experiment
-from picaset.reports.records import run_name
 from picaset.training.experiment import Experiment
-from picaset.training.loop import resume, start
+from picaset.training.loop import Launch, resume, start
+from picaset.training.run_directory import run_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +55,14 @@ class Train:
     def run(self) -> int:
         if sum(choice is not None for choice in (self.name, self.config, self.resume)) != 1:
             raise ValueError("give one of: the name of an experiment, --config FILE, --resume DIRECTORY.")
-        if self.threads is not None:
-            torch.set_num_threads(self.threads)
-        options: dict[str, Any] = dict(
-            devices=self.devices, accelerator=self.accelerator, silent=self.json, tensorboard=self.tensorboard
+        if self.name is None and (self.profile, self.seed, self.steps) != ("quick", 0, None):
+            raise ValueError("--profile, --seed and --steps go with the name of an experiment; a config has its own.")
+        options = Launch(
+            devices=self.devices,
+            accelerator=self.accelerator,
+            threads=self.threads,
+            silent=self.json,
+            tensorboard=self.tensorboard,
         )
         if self.resume is not None:
             path = self.resume
@@ -80,4 +83,5 @@ class Train:
         chosen = experiment(self.name or "", profile=self.profile, seed=self.seed)
         if self.steps is None:
             return chosen
-        return replace(chosen, training=replace(chosen.training, steps=self.steps))
+        training = replace(chosen.training, steps=self.steps)
+        return replace(chosen, profile=f"{chosen.profile}-{self.steps}-steps", training=training)

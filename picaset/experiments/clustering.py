@@ -37,6 +37,9 @@ ABLATIONS = {
 CANONICAL = ("set-transformer", "ae32-pb", "ae32-pb-sa")
 """Rows that are also trained canonicalized."""
 
+TABLE_ROWS = (*ROWS, *(f"{name}-canonical" for name in CANONICAL), "ours")
+"""Every row of our table, in its order."""
+
 OURS = replace(FULL, canonicalize=True, readout="moments", num_steps=3)
 """Templates claim points, and a component is the moments of what its template claims."""
 

@@ -39,7 +39,13 @@ def absorbed_attention(
     if not (torch.is_grad_enabled() and (asked.requires_grad or any(part.requires_grad for part in absorbed))):
         return forward(asked, absorbed, mask, scale)[0], absorbed
     heads, elements, key_weight, value_weight = cast(Any, AbsorbedAttention).apply(asked, *absorbed, mask, scale)
-    return heads, Absorbed(elements, key_weight, value_weight, absorbed.value_bias)
+    # What needs no gradient goes on as it came: an output of the function would ask for one.
+    return heads, Absorbed(
+        elements if absorbed.elements.requires_grad else absorbed.elements,
+        key_weight if absorbed.key_weight.requires_grad else absorbed.key_weight,
+        value_weight if absorbed.value_weight.requires_grad else absorbed.value_weight,
+        absorbed.value_bias,
+    )
 
 
 def plain_attention(
@@ -115,7 +121,11 @@ class AbsorbedAttention(torch.autograd.Function):
         if torch.is_grad_enabled():  # asked for a gradient that can be differentiated again
             again = plain_attention(asked, Absorbed(elements, keys, values, bias), mask, ctx.scale)
             grads = gradients_again(again, (asked, elements, keys, values, bias), need, grad_heads)
-            return *(add(one, more) for one, more in zip(grads, (None, *passed, None), strict=True)), None, None
+            return (
+                *(sum_of_given(one, more) for one, more in zip(grads, (None, *passed, None), strict=True)),
+                None,
+                None,
+            )
         sets, num_heads, count = len(elements), len(keys), asked.shape[1]
         grad_by_head = by_head(grad_heads, num_heads)  # (H, B K, d)
         grad_mean = fold(torch.bmm(grad_by_head, values), sets, count)  # (B, M, E)
@@ -131,21 +141,23 @@ class AbsorbedAttention(torch.autograd.Function):
         return (
             grad_asked.mul_(ctx.scale) if need[0] else None,
             grad_elements,
-            plus(passed[1], by_head(asked * ctx.scale, num_heads), grad_absorbed) if need[2] else None,
-            plus(passed[2], grad_by_head, unfold(mean, num_heads)) if need[3] else None,
+            plus_product(passed[1], by_head(asked * ctx.scale, num_heads), grad_absorbed) if need[2] else None,
+            plus_product(passed[2], grad_by_head, unfold(mean, num_heads)) if need[3] else None,
             grad_heads.sum_to_size(bias.shape) if need[4] else None,
             None,
             None,
         )
 
 
-def plus(passed: Tensor | None, left: Float[Tensor, "H R d"], right: Float[Tensor, "H R E"]) -> Float[Tensor, "H d E"]:
+def plus_product(
+    passed: Tensor | None, left: Float[Tensor, "H R d"], right: Float[Tensor, "H R E"]
+) -> Float[Tensor, "H d E"]:
     """The product of both, added to what later steps passed on; that buffer only this chain of steps has seen."""
     left = left.transpose(1, 2)
     return torch.bmm(left, right) if passed is None else passed.contiguous().baddbmm_(left, right)
 
 
-def add(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+def sum_of_given(one: Tensor | None, other: Tensor | None) -> Tensor | None:
     if one is None or other is None:
         return other if one is None else one
     return one + other

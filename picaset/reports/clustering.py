@@ -4,11 +4,11 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from picaset.experiments.clustering import ABLATIONS, CANONICAL, ROWS
+from picaset.experiments.clustering import ABLATIONS, TABLE_ROWS
 from picaset.reports.published import TABLE_2, TABLE_2_ORACLE
 from picaset.reports.records import Record
 from picaset.reports.table import Cell, Table, mean_and_spread
-from picaset.tasks.clustering import MOVES, SHIFTS
+from picaset.tasks.clustering import MOVES, SHIFTS, Clustering
 
 NAMES = {
     "deepset-mean": "DeepSet, mean",
@@ -52,16 +52,17 @@ def seeds(runs: Sequence[Record]) -> str:
     return "one seed" if len(runs) == 1 else f"{len(runs)} seeds"
 
 
-def table_2(records: Sequence[Record]) -> Table:
+def table_2(records: Sequence[Record]) -> Table | None:
     """Every row of the paper's table, ours beside theirs, then the rows beyond it."""
-    names = [*ROWS, *(f"{name}-canonical" for name in CANONICAL), "ours"]
-    found = {name: runs for name in names if (runs := rows_of(records, name))}
+    found = {name: runs for name in TABLE_ROWS if (runs := rows_of(records, name))}
+    if not found:
+        return None
     best = [
         max(statistics.fmean(likelihoods(runs, move=move)) for runs in found.values()) for move in range(len(SHIFTS))
     ]
     rows = list[list[Cell]]()
     for name, runs in found.items():
-        published = TABLE_2.get(name)
+        published = TABLE_2.get(name) if as_published(runs[0]) else None
         cells = [
             beside(likelihoods(runs, move=move), published[move] if published else None, best[move])
             for move in range(len(SHIFTS))
@@ -74,7 +75,10 @@ def table_2(records: Sequence[Record]) -> Table:
             Cell("oracle"),
             Cell(""),
             Cell(""),
-            *(Cell(f"{oracle(first, move):.3f}", f"paper {TABLE_2_ORACLE}") for move in range(len(SHIFTS))),
+            *(
+                Cell(f"{oracle(first, move):.3f}", f"paper {TABLE_2_ORACLE}" if as_published(first[0]) else "")
+                for move in range(len(SHIFTS))
+            ),
         ]
     )
     return Table(
@@ -88,10 +92,15 @@ def table_2(records: Sequence[Record]) -> Table:
     )
 
 
+def as_published(record: Record) -> bool:
+    """Whether it was scored on sets like those of the paper, so that numbers may stand side by side."""
+    task = record.experiment.task
+    assert isinstance(task, Clustering)
+    return task.sizes == (300, 600) and task.num_benchmark_sets >= 1000
+
+
 def setting(records: Sequence[Record]) -> str:
     """What a reader must know of how the runs were made, and what the paper did."""
-    if records[0].experiment.profile == "paper":
-        return "The published setting: 50 000 steps of 10 sets."
     budgets = dict[str, list[Record]]()
     for record in records:
         training = record.experiment.training
@@ -102,11 +111,13 @@ def setting(records: Sequence[Record]) -> str:
     exceptions = "".join(
         f" ({', '.join(sorted({in_words(name_of(record)) for record in budgets[other]}))}: {other})" for other in others
     )
+    hardware = " or ".join(sorted({record.environment["hardware"] for record in records}))
     minutes = sorted(record.result["seconds"] / 60 for record in records)
     return (
-        f"Profile {records[0].experiment.profile}: every row {usual}, the same sets{exceptions}; "
-        f"{minutes[0]:.0f} to {minutes[-1]:.0f} minutes each on {records[0].environment['hardware']}. The paper used "
-        "50 000 steps of 10 sets. docs/reproduction.md lists what else differs."
+        f"Profile {records[0].experiment.profile}: every row {usual}, the same sets for the same seed{exceptions}; "
+        f"{minutes[0]:.0f} to {minutes[-1]:.0f} minutes each on {hardware}. Scored on "
+        f"{records[0].environment['data']}. The paper used 50 000 steps of 10 sets. "
+        "docs/reproduction.md lists what else differs."
     )
 
 
@@ -129,10 +140,9 @@ def in_words(name: str) -> str:
 
 def refinement(records: Sequence[Record], baselines: Sequence[dict[str, Any]]) -> Table:
     """The network alone and after EM steps, beside scikit-learn, with the time per set."""
-    names = [*ROWS, *(f"{name}-canonical" for name in CANONICAL), "ours"]
     rows = list[list[Cell]]()
     far = SHIFTS.index(-12)
-    for name in names:
+    for name in TABLE_ROWS:
         if runs := rows_of(records, name):
             cells = [
                 Cell(mean_and_spread(likelihoods(runs, move=move, em_steps=steps)))
@@ -166,7 +176,11 @@ def refinement(records: Sequence[Record], baselines: Sequence[dict[str, Any]]) -
         rows,
         [
             f"The oracle has {oracle(records):.3f}; a fitted mixture may pass it, since it is scored on the points "
-            "that it saw. scikit-learn runs EM until it converges. Time is of the network alone, in batches of ten.",
+            "that it saw. Time is of the network alone, in batches of ten, while other runs kept the machine busy.",
+            *(
+                ["scikit-learn runs EM until it converges; its time is that of fitting, one set at a time."]
+                * bool(baselines)
+            ),
         ],
     )
 
@@ -174,7 +188,7 @@ def refinement(records: Sequence[Record], baselines: Sequence[dict[str, Any]]) -
 def other_moves(records: Sequence[Record]) -> Table:
     """How far below the oracle each row is when points are scaled or rotated."""
     moves = [index for index, move in enumerate(MOVES) if move.scale != 1 or move.degrees]
-    names = [name for name in [*ROWS, *(f"{name}-canonical" for name in CANONICAL), "ours"] if rows_of(records, name)]
+    names = [name for name in TABLE_ROWS if rows_of(records, name)]
     rows = [
         [Cell(in_words(name)), *(Cell(below(rows_of(records, name), move)) for move in (0, *moves))] for name in names
     ]

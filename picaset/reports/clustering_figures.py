@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picaset.data.gaussian_mixtures import benchmark
-from picaset.experiments.clustering import CANONICAL, ROWS
+from picaset.experiments.clustering import ROWS, TABLE_ROWS
 from picaset.reports.clustering import in_words, likelihoods, oracle, rows_of
 from picaset.reports.figures import COLOURS, new_figure, write_figure
 from picaset.reports.records import Record
@@ -74,7 +74,7 @@ def draw_likelihood_against_shift(records: Sequence[Record], folder: Path) -> li
     order = sorted(range(len(SHIFTS)), key=lambda index: SHIFTS[index])
     shifts = [SHIFTS[index] for index in order]
     plain = [name for name in ROWS if rows_of(records, name)]
-    moving = [name for name in (*(f"{name}-canonical" for name in CANONICAL), "ours") if rows_of(records, name)]
+    moving = [name for name in TABLE_ROWS if name not in ROWS and rows_of(records, name)]
     figure = new_figure(12, 4.6)
     left, right = figure.subplots(1, 2, sharey=True)
     for axis, names, title in ((left, plain, "as published"), (right, moving, "canonicalized")):
@@ -129,7 +129,7 @@ def draw_learning_curves(records: Sequence[Record], folder: Path) -> list[Path]:
     """The score while training, of every row."""
     figure = new_figure(8, 4.4)
     axis = figure.subplots()
-    names = [name for name in [*ROWS, *(f"{name}-canonical" for name in CANONICAL), "ours"] if rows_of(records, name)]
+    names = [name for name in TABLE_ROWS if rows_of(records, name)]
     for number, name in enumerate(names):
         record = rows_of(records, name)[0]
         steps, scores = zip(*((row["step"], row["below_oracle"]) for row in record.metrics), strict=True)

@@ -15,6 +15,7 @@ from picaset.reports.table import Table
 class Drawing:
     """A figure, as the text of its SVG, and what it shows."""
 
+    path: Path
     svg: Any
     caption: str
 
@@ -36,7 +37,7 @@ def drawing(svg: Path, caption: str) -> Drawing:
     from markupsafe import Markup
 
     text = svg.read_text()
-    return Drawing(Markup(text[text.index("<svg") :]), caption)
+    return Drawing(svg, Markup(text[text.index("<svg") :]), caption)
 
 
 def write_page(path: Path, *, lead: str, sections: Sequence[Section], records: Sequence[Record]) -> None:

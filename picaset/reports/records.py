@@ -42,8 +42,3 @@ def read_record(path: Path) -> Record | None:
     if result is None:
         return None
     return Record(path, directory.experiment, directory.environment, result, directory.metrics)
-
-
-def run_name(name: str, profile: str, seed: int) -> str:
-    """The folder of a run, below a folder of runs."""
-    return f"{name}-{profile}-seed{seed}"

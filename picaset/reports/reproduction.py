@@ -1,17 +1,21 @@
 """From records to the page: every table and figure that they allow."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from picaset.files import replacing
 from picaset.reports import clustering, clustering_figures
 from picaset.reports.page import Section, drawing, write_page
 from picaset.reports.records import Record
 from picaset.reports.table import Table
 
-BASELINES = "clustering-scikit-learn.json"
+
+def baselines_file(profile: str) -> str:
+    """Where scikit-learn's numbers are, in a folder of runs; each profile has sets of its own."""
+    return f"clustering-scikit-learn-{profile}.json"
 
 
 @dataclass(frozen=True)
@@ -31,22 +35,23 @@ def write_report(records: Sequence[Record], folders: Sequence[Path], out: Path, 
             f"There is no finished run of profile {profile} in {', '.join(map(str, folders))}; "
             f"make some with: picaset reproduce --profile {profile}"
         )
-    sections = [build(used, folders, out) for build in SECTIONS.values()]
+    sections = [build(used, folders, out) for build in (clustering_section,)]
     page = out / "index.html"
     write_page(page, lead=lead(used, profile), sections=sections, records=used)
     tables = [table for section in sections for table in section.tables]
-    (out / "tables.md").write_text(in_markdown(tables))
-    return Report(page, tables, sorted((out / "figures").glob("*.svg")))
+    with replacing(out / "tables.md") as unfinished:
+        unfinished.write_text(in_markdown(tables))
+    return Report(page, tables, [figure.path for section in sections for figure in section.figures])
 
 
 def in_markdown(tables: Sequence[Table]) -> str:
     parts = [f"## {table.title}\n\n{table.markdown()}\n" + "\n".join(table.notes) + "\n" for table in tables]
-    return "# Tables\n\nMade by `make documents` from the records in `results/runs/`.\n\n" + "\n".join(parts)
+    return "# Tables\n\nMade from finished runs by `picaset report`.\n\n" + "\n".join(parts)
 
 
 def tables_of(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
     """Every table that the records allow."""
-    return [table for tables in TABLES_OF_TASK.values() for table in tables(records, folders)]
+    return [table for tables in (clustering_tables,) for table in tables(records, folders)]
 
 
 def lead(records: Sequence[Record], profile: str) -> str:
@@ -73,20 +78,16 @@ def clustering_section(records: Sequence[Record], folders: Sequence[Path], out: 
 def clustering_tables(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
     tables = [
         clustering.table_2(records),
-        clustering.refinement(records, baselines(folders)),
+        clustering.refinement(records, baselines(folders, records[0].experiment.profile)),
         clustering.other_moves(records),
         clustering.ablations(records),
     ]
     return [table for table in tables if table is not None]
 
 
-def baselines(folders: Sequence[Path]) -> list[dict[str, Any]]:
+def baselines(folders: Sequence[Path], profile: str) -> list[dict[str, Any]]:
     """scikit-learn on the same sets, where it was measured."""
     for folder in folders:
-        if (folder / BASELINES).is_file():
-            return json.loads((folder / BASELINES).read_text())["rows"]
+        if (path := folder / baselines_file(profile)).is_file():
+            return json.loads(path.read_text())["rows"]
     return []
-
-
-SECTIONS: dict[str, Callable[[Sequence[Record], Sequence[Path], Path], Section]] = {"clustering": clustering_section}
-TABLES_OF_TASK: dict[str, Callable[[Sequence[Record], Sequence[Path]], list[Table]]] = {"clustering": clustering_tables}

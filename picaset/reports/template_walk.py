@@ -18,14 +18,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from picaset.data.gaussian_mixtures import draw_mixtures
-from picaset.extras import require
-from picaset.files import replacing
 from picaset.models.picaso import Picaso
 from picaset.operators.canonicalize import place_of
 from picaset.operators.soft_kmeans import SoftKMeans
+from picaset.reports.figures import COLOURS, new_figure, write_figure
 
 WEIGHTS = Path(__file__).parent.parent / "weights" / "walking_templates"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # Okabe and Ito: told apart by colour-blind people too
 
 
 @dataclass(frozen=True)
@@ -63,20 +61,12 @@ def walk_through_mixture(*, seed: int, num_points: int = 300) -> list[Walk]:
 
 def draw_template_walk(walks: list[Walk], folder: Path) -> list[Path]:
     """Draw the walks side by side as ``template_walk.svg`` and ``.png``."""
-    require("matplotlib", extra="experiments", purpose="drawing the figure")
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=(4 * len(walks), 4.6), layout="constrained")
+    figure = new_figure(4 * len(walks), 4.6)
     axes = figure.subplots(1, len(walks), sharex=True, sharey=True, squeeze=False)[0]
     for axis, walk in zip(axes, walks, strict=True):
         draw_walk(axis, walk)
     draw_legend(figure)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"template_walk.{suffix}" for suffix in ("svg", "png")]
-    for path in paths:
-        with replacing(path) as unfinished:
-            figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
-    return paths
+    return write_figure(figure, folder, "template_walk")
 
 
 def draw_walk(axis: Any, walk: Walk) -> None:

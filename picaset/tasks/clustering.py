@@ -76,6 +76,17 @@ class Clustering:
     num_scored_sets: int = 100
     """Sets that it is scored on while training."""
 
+    def __post_init__(self) -> None:
+        for name in ("sizes", "small_sizes"):
+            smallest, largest = getattr(self, name)
+            if not 1 <= smallest <= largest:
+                raise ValueError(f"{name} must go from at least 1 upwards; got {smallest} to {largest}.")
+        for name in ("num_benchmark_sets", "num_scored_sets"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        if not 0 <= self.small_share <= 1:
+            raise ValueError(f"small_share must be from 0 to 1; got {self.small_share}.")
+
     def build_network(self) -> MixtureNetwork:
         return MixtureNetwork(
             encoder=self.encoder,
@@ -111,14 +122,14 @@ class Clustering:
         return -(fine + COARSE * coarse).mean()
 
     def score(self, network: nn.Module) -> dict[str, float]:
-        found = likelihoods(network, Move(), self.sets(self.num_scored_sets), em_steps=(0,))
+        found = likelihoods(network, Move(), self.sets(self.num_scored_sets, next(network.parameters())), em_steps=(0,))
         return {"score": found[0], "below_oracle": found["oracle"] - found[0]}
 
     def evaluate(self, network: nn.Module) -> dict[str, Any]:
-        device = next(network.parameters()).device
+        like = next(network.parameters())
         rows = list[dict[str, Any]]()
         for move in MOVES:
-            found = likelihoods(network, move, self.sets(self.num_benchmark_sets, device), em_steps=EM_STEPS)
+            found = likelihoods(network, move, self.sets(self.num_benchmark_sets, like), em_steps=EM_STEPS)
             oracle = found.pop("oracle")
             rows.append(
                 dict(
@@ -129,11 +140,11 @@ class Clustering:
                     log_likelihood={str(steps): value for steps, value in found.items()},
                 )
             )
-        timed = self.sets(min(self.num_benchmark_sets, 100), device)
+        timed = self.sets(min(self.num_benchmark_sets, 100), like)
         return {
             "moves": rows,
             "milliseconds_per_set": milliseconds_per_set(network, timed),
-            "shown": self.shown(network, device),
+            "shown": self.shown(network, like),
         }
 
     def describe_data(self) -> str:
@@ -141,14 +152,15 @@ class Clustering:
             f"generated: {self.num_benchmark_sets} sets of {self.sizes[0]} to {self.sizes[1]} points from 4 Gaussians"
         )
 
-    def sets(self, count: int, device: torch.device | None = None) -> Iterator[tuple[Tensor, Mixture]]:
+    def sets(self, count: int, like: Tensor) -> Iterator[tuple[Tensor, Mixture]]:
+        """Sets of the benchmark, where the weights of a network are."""
         for points, truth in benchmark(count, sizes=self.sizes):
-            yield points.to(device), Mixture(*(part.to(device) for part in truth))
+            yield points.to(like), Mixture(*(part.to(like) for part in truth))
 
     @torch.no_grad()
-    def shown(self, network: nn.Module, device: torch.device) -> dict[str, Any]:
+    def shown(self, network: nn.Module, like: Tensor) -> dict[str, Any]:
         """Predictions for the first sets of the benchmark under every shift, and the cascade at work on the first."""
-        points, _ = next(self.sets(NUM_SHOWN, device))
+        points, _ = next(self.sets(NUM_SHOWN, like))
         predictions = {f"{shift:+d}": as_lists(network(Move(shift=shift).points(points))) for shift in SHIFTS}
         shown: dict[str, Any] = {"predictions": predictions}
         if isinstance(network, MixtureNetwork) and self.pool == "picaso":

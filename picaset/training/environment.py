@@ -11,13 +11,14 @@ import torch
 PACKAGES = ("picaset", "torch", "numpy", "safetensors", "lightning-fabric", "torchmetrics", "scikit-learn")
 
 
-def describe_environment(*, data: str, devices: int) -> dict[str, Any]:
-    """Everything but the experiment itself, as JSON values."""
+def describe_environment(*, data: str, devices: int, threads: int | None = None) -> dict[str, Any]:
+    """Everything but the experiment itself, as JSON values; ``threads`` where they are not those of this process."""
+    threads = threads or torch.get_num_threads()
     return {
         "commit": commit(),
         "python": platform.python_version(),
         "versions": {name: found for name in PACKAGES if (found := installed(name))},
-        "hardware": f"{processor()}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}",
+        "hardware": f"{processor()}, {threads} thread{'s' * (threads > 1)}",
         "devices": devices,
         "data": data,
     }
@@ -25,10 +26,14 @@ def describe_environment(*, data: str, devices: int) -> dict[str, Any]:
 
 def commit() -> str:
     """Of the source that this runs from; a mark where it was changed since."""
-    source = Path(__file__).parent
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude", "*"], cwd=source, capture_output=True, text=True
-    )
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():  # installed, perhaps inside somebody else's repository
+        return "not a repository"
+    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        described = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    except OSError:
+        return "git is not installed"
     return described.stdout.strip() if described.returncode == 0 else "not a repository"
 
 

@@ -12,7 +12,7 @@ from picaset.training.settings import as_json, from_json
 FORMAT = "picaset-experiment"
 
 Schedule = Literal["constant", "cosine", "one-cycle", "tenth-half-way"]
-Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true"]
+Precision = Literal["32-true", "bf16-mixed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +49,9 @@ class Training:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
         if not 0 <= self.average < 1:
             raise ValueError(f"average must be at least 0 and below 1; got {self.average}.")
+        for name in ("clip", "warmup_steps"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}.")
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate must be above 0; got {self.learning_rate}.")
 

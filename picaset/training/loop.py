@@ -9,10 +9,11 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.spawn import ProcessRaisedException
 from torch.optim import swa_utils
 from torch.optim.swa_utils import AveragedModel
 
@@ -24,7 +25,7 @@ from picaset.training.experiment import Experiment
 from picaset.training.progress import Watcher, watching
 from picaset.training.run_directory import RunDirectory
 from picaset.training.schedules import learning_rate
-from picaset.training.state import State, put_back, taken
+from picaset.training.state import State, checkpoint_of, restore_from
 from picaset.training.stopping import stop_signals
 
 
@@ -32,56 +33,97 @@ class StoppedError(KeyboardInterrupt):
     """The run was asked to stop, and can be resumed."""
 
 
-def start(
-    experiment: Experiment,
-    path: Path,
-    *,
-    devices: int = 1,
-    accelerator: str = "auto",
-    silent: bool = False,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
+class Launch(TypedDict, total=False):
+    """Where and how a run takes place; nothing of it is part of the experiment."""
+
+    devices: int
+    """Processes that share each batch."""
+    accelerator: str
+    """As Lightning Fabric names it."""
+    threads: int | None
+    """Threads of each process."""
+    silent: bool
+    tensorboard: bool
+
+
+def start(experiment: Experiment, path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
     """Train an experiment in a new run directory, and return its result."""
-    if tensorboard:  # before anything is written
-        require("tensorboard", extra="all", purpose="writing for TensorBoard")
-    environment = describe_environment(data=experiment.task.describe_data(), devices=devices)
-    RunDirectory.create(path, experiment, environment)
-    return resume(path, devices=devices, accelerator=accelerator, silent=silent, tensorboard=tensorboard)
+    check_launch(experiment, launch)
+    if int(os.environ.get("RANK", "0")) == 0:
+        experiment.task.build_network()  # settings that do not fit leave no folder behind
+        environment = describe_environment(
+            data=experiment.task.describe_data(), devices=launch.get("devices", 1), threads=launch.get("threads")
+        )
+        RunDirectory.create(path, experiment, environment)
+    else:  # another process of torchrun makes it
+        wait_for(path / "config.json")
+    return resume(path, **launch)
 
 
-def resume(
-    path: Path, *, devices: int = 1, accelerator: str = "auto", silent: bool = False, tensorboard: bool = False
-) -> dict[str, Any]:
+def resume(path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
     """Go on where a run was stopped, to its end; a finished run only gives its result."""
     directory = RunDirectory.open(path)
     if (result := directory.result) is not None:
         return result
-    training = directory.experiment.training
-    require("lightning_fabric", extra="experiments", purpose="training")
+    experiment, devices = directory.experiment, launch.get("devices", 1)
+    check_launch(experiment, launch)
     from lightning_fabric import Fabric
 
     # Under torchrun the processes are there already; otherwise they are started here.
     strategy = "auto" if devices == 1 else "ddp" if "TORCHELASTIC_RUN_ID" in os.environ else "ddp_spawn"
-    fabric: Any = Fabric(accelerator=accelerator, devices=devices, strategy=strategy, precision=training.precision)
-    if devices == 1:
-        fabric.launch()
-        run(fabric, path, silent, tensorboard)
-    else:
-        fabric.launch(run, path, silent, tensorboard)
+    fabric: Any = Fabric(
+        accelerator=launch.get("accelerator", "auto"),
+        devices=devices,
+        strategy=strategy,
+        precision=experiment.training.precision,
+    )
+    try:
+        stopped = fabric.launch(run, path, launch) if devices > 1 else run_alone(fabric, path, launch)
+    except ProcessRaisedException as error:
+        said = str(error).strip().splitlines()[-1]
+        if not said.startswith(("ValueError: ", "OSError: ")):
+            raise
+        raise ValueError(said.partition(": ")[2]) from None
     result = directory.result
-    assert result is not None
+    if stopped is not None or result is None:
+        raise StoppedError(stopped or f"stopped; resume with: picaset train --resume {path}")
     return result
 
 
-def run(fabric: Any, path: Path, silent: bool, tensorboard: bool) -> None:
-    """The whole of a training, in each of its processes."""
+def check_launch(experiment: Experiment, launch: Launch) -> None:
+    """What can be known to go wrong before anything is written."""
+    require("lightning_fabric", extra="experiments", purpose="training")
+    if launch.get("tensorboard"):
+        require("tensorboard", extra="all", purpose="writing for TensorBoard")
+    batch_size, devices = experiment.training.batch_size, launch.get("devices", 1)
+    if devices < 1 or batch_size % devices:
+        raise ValueError(f"batch_size must be a multiple of the number of devices; got {batch_size} and {devices}.")
+
+
+def wait_for(path: Path, *, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.is_file():
+        if time.monotonic() > deadline:
+            raise ValueError(f"{path} was not made by the first process within {seconds:.0f} s.")
+        time.sleep(0.1)
+
+
+def run_alone(fabric: Any, path: Path, launch: Launch) -> str | None:
+    fabric.launch()
+    return run(fabric, path, launch)
+
+
+def run(fabric: Any, path: Path, launch: Launch) -> str | None:
+    """The whole of a training, in each of its processes; what to say if it was asked to stop."""
+    if threads := launch.get("threads"):
+        torch.set_num_threads(threads)
     directory = RunDirectory.open(path)
     experiment = directory.experiment
     state = restored(fabric, directory, experiment)
-    if tensorboard and fabric.is_global_zero:
+    if launch.get("tensorboard") and fabric.is_global_zero:
         state.curves = curves_in(directory)
     began, spent = time.perf_counter(), state.seconds
-    silent = silent or not fabric.is_global_zero
+    silent = launch.get("silent", False) or not fabric.is_global_zero
     with watching(experiment.name, first=state.step, steps=experiment.training.steps, silent=silent) as watcher:
         for problem in state.problems:
             watcher.say(f"{problem}; going on from step {state.step}")
@@ -92,8 +134,9 @@ def run(fabric: Any, path: Path, silent: bool, tensorboard: bool) -> None:
                 stop = anywhere(fabric, stopping.now)
                 keep_what_is_due(fabric, directory, experiment, state, loss, watcher, stopping=stop)
                 if stop:
-                    raise StoppedError(f"stopped after step {state.step}; resume with: picaset train --resume {path}")
+                    return f"stopped after step {state.step}; resume with: picaset train --resume {path}"
         finish(fabric, directory, experiment, state)
+    return None
 
 
 def restored(fabric: Any, directory: RunDirectory, experiment: Experiment) -> State:
@@ -108,9 +151,17 @@ def restored(fabric: Any, directory: RunDirectory, experiment: Experiment) -> St
     if training.average:
         average = AveragedModel(network, multi_avg_fn=running_average(training.average))
     state = State(network, wrapped, wrapped_optimizer, average)
+    if fabric.is_global_zero:
+        directory.remove_unfinished()
     checkpoint, problems = directory.last_checkpoint()
     if checkpoint is not None:
-        put_back(state, optimizer, checkpoint)
+        try:
+            restore_from(checkpoint, state, optimizer)
+        except (KeyError, RuntimeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"{directory.path} has checkpoints of another network ({reason}); was its config.json changed?"
+            ) from None
     state.problems = tuple(problems)
     if fabric.is_global_zero:
         directory.forget_metrics_after(state.step)
@@ -125,10 +176,6 @@ def steps_of(fabric: Any, experiment: Experiment, state: State) -> Iterator[floa
     """Take the steps that are left, giving the loss of each."""
     task, training = experiment.task, experiment.training
     rank, world = int(fabric.global_rank), int(fabric.world_size)
-    if training.batch_size % world:
-        raise ValueError(
-            f"batch_size must be a multiple of the number of devices; got {training.batch_size} and {world}."
-        )
 
     def make(step: int) -> tuple[Tensor, ...]:
         whole = task.batch(step, seed=training.seed, num_examples=training.batch_size, progress=step / training.steps)
@@ -166,7 +213,7 @@ def keep_what_is_due(
     if fabric.is_global_zero and (state.step % training.score_every == 0 or at_end):
         score(directory, experiment, state, loss, watcher)
     if fabric.is_global_zero and (state.step % training.checkpoint_every == 0 or at_end or stopping):
-        directory.save_checkpoint(taken(state))
+        directory.save_checkpoint(checkpoint_of(state))
     if fabric.world_size > 1 and (state.step % training.score_every == 0 or at_end):
         fabric.barrier()
 

@@ -108,6 +108,8 @@ class RunDirectory:
     def add_metrics(self, record: dict[str, Any]) -> None:
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def forget_metrics_after(self, step: int) -> None:
         """What a run wrote beyond its last checkpoint will be written again."""
@@ -131,6 +133,7 @@ class RunDirectory:
             synced_write(unfinished / "state.json", json.dumps(checkpoint.state).encode())
             shutil.rmtree(target, ignore_errors=True)
             unfinished.rename(target)
+            sync_folder(target.parent)
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise OSError(
@@ -140,6 +143,11 @@ class RunDirectory:
             ) from None
         for old in self.checkpoints()[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
+
+    def remove_unfinished(self) -> None:
+        """What a run left behind that was killed while writing."""
+        for path in [*self.path.glob(".*.tmp"), *(self.path / "checkpoints").glob(".step-*.tmp")]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def checkpoints(self) -> list[Path]:
         """The oldest first."""
@@ -159,8 +167,20 @@ class RunDirectory:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    state = json.loads((path / "state.json").read_text())
+    found = json.loads((path / "state.json").read_text())
+    state = cast(dict[str, Any], found) if isinstance(found, dict) else {}
+    if not {"best", "seconds"} <= state.keys():
+        raise ValueError("state.json lacks what the run was worth so far")
     return Checkpoint(int(path.name.removeprefix("step-")), load_file(path / "tensors.safetensors"), state)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder last, as its files do."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def synced_write(path: Path, content: bytes) -> None:
@@ -168,3 +188,8 @@ def synced_write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def run_name(name: str, profile: str, seed: int) -> str:
+    """The folder of a run, below a folder of runs."""
+    return f"{name}-{profile}-seed{seed}"

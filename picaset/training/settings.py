@@ -18,7 +18,7 @@ def plain(value: Any) -> Any:
     return [plain(one) for one in cast(tuple[Any, ...], value)] if isinstance(value, tuple) else value
 
 
-def from_json(kind: type[Settings], values: Mapping[str, Any], *, where: str) -> Settings:
+def from_json(kind: type[Settings], values: Any, *, where: str) -> Settings:
     """A dataclass from JSON values; a field that it does not have, or a value of another type, is refused by name.
 
     Example:
@@ -30,9 +30,12 @@ def from_json(kind: type[Settings], values: Mapping[str, Any], *, where: str) ->
             ...
         ValueError: size.json: there is no field 'widht'; did you mean 'width'?
     """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{where} must be an object with fields; got {values!r}.")
+    given = cast(Mapping[str, Any], values)
     hints = get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(cast(Any, kind))]
-    for name, value in values.items():
+    for name, value in given.items():
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"fields are {', '.join(names)}."
@@ -40,7 +43,7 @@ def from_json(kind: type[Settings], values: Mapping[str, Any], *, where: str) ->
         if not fits(value, hints[name]):
             raise ValueError(f"{where}: {name} must be {in_words(hints[name])}; got {value!r}.")
     try:
-        return kind(**{name: frozen(value, hints[name]) for name, value in values.items()})
+        return kind(**{name: frozen(value, hints[name]) for name, value in given.items()})
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from None
 

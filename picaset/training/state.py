@@ -32,7 +32,7 @@ class State:
         return self.network if self.average is None else self.average.module
 
 
-def taken(state: State) -> Checkpoint:
+def checkpoint_of(state: State) -> Checkpoint:
     """Everything that the next step depends on."""
     tensors = {f"network.{name}": tensor for name, tensor in state.network.state_dict().items()}
     if state.average is not None:
@@ -43,7 +43,7 @@ def taken(state: State) -> Checkpoint:
     return Checkpoint(state.step, tensors, {"step": state.step, "best": state.best, "seconds": state.seconds})
 
 
-def put_back(state: State, optimizer: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
+def restore_from(checkpoint: Checkpoint, state: State, optimizer: torch.optim.Optimizer) -> None:
     def part(prefix: str) -> dict[str, Tensor]:
         return {
             name.removeprefix(prefix): tensor for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)
