@@ -131,13 +131,18 @@ def test_the_core_needs_no_extra():
     assert finished.stdout.strip() == "torch.Size([1, 1, 3])", finished.stderr
 
 
-def test_a_command_that_needs_an_extra_says_which_in_one_line(tmp_path):
-    code = f"from picaset.commands import main; sys.exit(main(['tour', '--out', {str(tmp_path)!r}]))"
-    finished = run_without_extras(code)
+@pytest.mark.parametrize(
+    ("arguments", "needs"),
+    [
+        (["tour"], "drawing figures needs matplotlib"),
+        (["train", "clustering-ours", "--profile", "smoke"], "training needs lightning_fabric"),
+    ],
+)
+def test_a_command_that_needs_an_extra_says_which_in_one_line(tmp_path, arguments, needs):
+    arguments = [*arguments, "--out", str(tmp_path / "out")]
+    finished = run_without_extras(f"from picaset.commands import main; sys.exit(main({arguments!r}))")
     assert finished.returncode == 1
-    assert finished.stderr == (
-        "picaset: drawing the figure needs matplotlib; install it with: pip install 'picaset[experiments]'\n"
-    )
+    assert finished.stderr == f"picaset: {needs}; install it with: pip install 'picaset[experiments]'\n"
 
 
 def test_the_core_is_what_is_declared():
