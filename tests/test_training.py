@@ -329,7 +329,7 @@ def test_another_number_of_steps_is_another_run(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["clustering-ae32-pb-sa-smoke-2-steps-seed0"]
 
 
-def test_two_devices_stop_together_and_resume(unbroken, tmp_path):
+def test_two_devices_stop_together_and_leave_a_checkpoint(tmp_path):
     command = [sys.executable, "-m", "picaset", "train", SMOKE.name, "--profile", "smoke", "--steps", "4000"]
     command += ["--out", str(tmp_path), "--devices", "2", "--threads", "1", "--accelerator", "cpu"]
     process = subprocess.Popen(
