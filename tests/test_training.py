@@ -342,6 +342,7 @@ def test_two_devices_stop_together_and_leave_a_checkpoint(tmp_path):
     os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
     _, shown = process.communicate(timeout=60)
     assert process.returncode == 130
+    assert f"picaset: stopped; resume with: picaset train --resume {path}" in shown
     assert "Traceback" not in shown
     assert newest(path)
     assert RunDirectory(path).result is None

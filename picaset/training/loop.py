@@ -79,6 +79,8 @@ def resume(path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
     )
     try:
         stopped = fabric.launch(run, path, launch) if devices > 1 else run_alone(fabric, path, launch)
+    except KeyboardInterrupt:  # the processes finish their step by themselves; this one only waited for them
+        raise StoppedError(f"stopped; resume with: picaset train --resume {path}") from None
     except ProcessRaisedException as error:
         said = str(error).strip().splitlines()[-1]
         if not said.startswith(("ValueError: ", "OSError: ")):
