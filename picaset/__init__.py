@@ -4,6 +4,8 @@ Sets come as ``(elements, mask)``, with elements (B, N, D) and mask (B, N) True 
 present, or as a :class:`SetBatch`, which holds sets of any sizes packed end to end.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from picaset.batching import SimilarSizeBatches, collate
 from picaset.models.deep_sets import DeepSets
 from picaset.models.picaso import Picaso
@@ -23,9 +25,13 @@ from picaset.operators.sort_pool import SortPool
 from picaset.operators.state import AttentionState
 from picaset.sets import SetBatch
 
+if TYPE_CHECKING:
+    from picaset.estimators.amortized_mixture import AmortizedMixture
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "AmortizedMixture",
     "AttentionPool",
     "AttentionState",
     "Canonicalize",
@@ -54,3 +60,14 @@ __all__ = [
     "em_step",
     "log_likelihood",
 ]
+
+FROM_EXTRAS = {"AmortizedMixture": "picaset.estimators.amortized_mixture"}
+"""Names that need more than the core, and where they are; loaded on first use."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in FROM_EXTRAS:
+        raise AttributeError(f"module 'picaset' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(FROM_EXTRAS[name]), name)

@@ -163,7 +163,7 @@ def as_set(one: Tensor | NDArray[np.floating], index: int) -> Float[Tensor, "n D
     if isinstance(one, np.ndarray):
         if one.dtype.kind not in "fiub":
             raise TypeError(f"SetBatch.from_list: every set must hold numbers; set {index} holds {one.dtype}.")
-        one = np.ascontiguousarray(one)
+        one = np.ascontiguousarray(one) if one.flags.writeable else one.copy()  # torch warns of read-only memory
     elements = torch.as_tensor(one)
     if elements.dim() != 2:
         raise ValueError(

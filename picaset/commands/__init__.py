@@ -7,12 +7,14 @@ from typing import Annotated, Any, Protocol, Union, cast, runtime_checkable
 
 import tyro
 
+from picaset.commands.cluster import Cluster
 from picaset.commands.evaluate import Evaluate
 from picaset.commands.experiments import Experiments
 from picaset.commands.report import Report
 from picaset.commands.reproduce import Reproduce
 from picaset.commands.tour import Tour
 from picaset.commands.train import Train
+from picaset.commands.train_clusterer import TrainClusterer
 from picaset.commands.version import Version
 from picaset.extras import MissingExtraError
 
@@ -26,6 +28,8 @@ class Command(Protocol):
 
 COMMANDS: dict[str, type[Command]] = {
     "tour": Tour,
+    "cluster": Cluster,
+    "train-clusterer": TrainClusterer,
     "experiments": Experiments,
     "train": Train,
     "evaluate": Evaluate,

@@ -1,4 +1,4 @@
-"""Sets of points drawn from two-dimensional Gaussian mixtures, as in the paper's clustering experiment.
+"""Sets of points drawn from Gaussian mixtures, in two dimensions as in the paper's clustering experiment or in more.
 
     draw_mixtures    sets of one size
     batch_of_step    the batch that a step of training sees, endless and the same whenever it is asked for
@@ -26,35 +26,38 @@ def draw_mixtures(
     *,
     generator: torch.Generator,
     num_components: int = 4,
+    dim: int = 2,
     extent: float = 4.0,
-    deviation: float = 0.3,
-) -> tuple[Float[Tensor, "B N 2"], Mixture]:
+    deviation: float | Float[Tensor, "B K V"] = 0.3,
+) -> tuple[Float[Tensor, "B N D"], Mixture]:
     """Draw a mixture for each set, and the set's points from it.
 
-    Means are uniform in a square, components equally round, mixing weights Dirichlet(1).
+    Means are uniform in a cube, mixing weights Dirichlet(1).
 
     Args:
         num_sets: Sets to draw.
         num_points: Points of each set.
         generator: Where the randomness comes from; the same seed gives the same sets.
         num_components: Gaussians in each mixture.
+        dim: Coordinates of a point.
         extent: Means lie in [-extent, extent] in each coordinate.
-        deviation: Standard deviation of every component.
+        deviation: Standard deviation; one for all components, one for each, or one for each of its coordinates, too.
 
     Example:
         >>> points, truth = draw_mixtures(8, 300, generator=torch.Generator().manual_seed(0))
         >>> points.shape, truth.means.shape
         (torch.Size([8, 300, 2]), torch.Size([8, 4, 2]))
     """
-    means = extent * (2 * torch.rand(num_sets, num_components, 2, generator=generator) - 1)
+    means = extent * (2 * torch.rand(num_sets, num_components, dim, generator=generator) - 1)
     # Exponential variables, divided by their sum, are Dirichlet(1).
     weights = torch.empty(num_sets, num_components).exponential_(generator=generator)
     weights = weights / weights.sum(dim=1, keepdim=True)
     component = torch.multinomial(weights, num_points, replacement=True, generator=generator)  # (B, N)
-    centres = means.gather(1, component[..., None].expand(-1, -1, 2))
-    points = centres + deviation * torch.randn(num_sets, num_points, 2, generator=generator)
-    variances = torch.full((num_sets, num_components, 1), deviation**2)
-    return points, Mixture(means, variances, weights.log())
+    deviations = torch.as_tensor(deviation).expand(num_sets, num_components, -1 if torch.is_tensor(deviation) else 1)
+    rows = torch.arange(num_sets)[:, None]
+    noise = deviations[rows, component] * torch.randn(num_sets, num_points, dim, generator=generator)
+    points = means[rows, component] + noise
+    return points, Mixture(means, deviations**2, weights.log())
 
 
 def batch_of_step(

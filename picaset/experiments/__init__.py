@@ -9,12 +9,13 @@ import difflib
 from collections.abc import Callable
 from typing import Literal
 
+from picaset.experiments.clusterer import CLUSTERERS
 from picaset.experiments.clustering import CLUSTERING
 from picaset.training.experiment import Experiment
 
 Profile = Literal["smoke", "quick", "paper"]
 
-EXPERIMENTS: dict[str, Callable[[str, int], Experiment]] = {**CLUSTERING}
+EXPERIMENTS: dict[str, Callable[[str, int], Experiment]] = {**CLUSTERING, **CLUSTERERS}
 """By name: from a profile and a seed to an experiment."""
 
 

@@ -213,9 +213,7 @@ class Estimator(nn.Module):
     ) -> Float[Tensor, "B K S D_plus_2"]:
         encoded = self.encode(elements, mask)
         answers = self.decoder(self.pool(encoded, mask))
-        read = self.coarse(answers)
-        deviations = softplus(read[..., -2:-1]) + SMALLEST_DEVIATION
-        coarse = torch.cat([read[..., :-2], 2 * deviations.log(), read[..., -1:].log_softmax(dim=1)], dim=-1)
+        coarse = components(self.coarse(answers))
         if self.claims is None:
             return coarse[:, :, None]
         return torch.stack([moments(self.claims(answers), encoded, elements, mask), coarse], dim=2)
@@ -239,6 +237,12 @@ class Tracing(nn.Module):
         pool = self.estimator.pool
         assert isinstance(pool, PicasoPool)
         return pool.trace(self.estimator.encode(*read_set(self, elements, mask)), mask)
+
+
+def components(read: Float[Tensor, "B K D_plus_2"]) -> Float[Tensor, "B K D_plus_2"]:
+    """Mean, logarithm of the variance and logarithm of the weight from numbers without bounds."""
+    deviations = softplus(read[..., -2:-1]) + SMALLEST_DEVIATION
+    return torch.cat([read[..., :-2], 2 * deviations.log(), read[..., -1:].log_softmax(dim=1)], dim=-1)
 
 
 def moments(

@@ -4,7 +4,8 @@ A task is a frozen dataclass, so that it is its own configuration, and has the m
 """
 
 from picaset.tasks.clustering import Clustering
+from picaset.tasks.mixture_proposals import MixtureProposals
 from picaset.tasks.task import Task
 
-TASKS: dict[str, type[Task]] = {"clustering": Clustering}
+TASKS: dict[str, type[Task]] = {"clustering": Clustering, "mixture-proposals": MixtureProposals}
 """By the name that stands in ``config.json``."""

@@ -1,0 +1,1 @@
+"""scikit-learn faces of what the library can do."""

@@ -1,0 +1,261 @@
+"""A Gaussian mixture of each set in milliseconds, with scikit-learn's face."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from picaset.checks import check_choice, check_positive
+from picaset.estimators.mixture_search import Found, Search, find_mixtures
+from picaset.estimators.proposers import proposer_for
+from picaset.estimators.scikit_learn import (
+    BaseEstimator,
+    DensityMixin,
+    check_is_fitted,
+    check_random_state,
+    validate_data,
+)
+from picaset.estimators.sets_of_arrays import read_sets
+from picaset.sets import SetBatch
+
+Floats = NDArray[np.float64]
+Init = Literal["network", "k-means++"]
+CovarianceType = Literal["spherical", "diag"]
+
+
+class AmortizedMixture(DensityMixin, BaseEstimator):
+    """Fit a Gaussian mixture to a set of points, or to thousands of sets at once.
+
+    A network that was trained on simulated mixtures proposes, expectation-maximization finishes: as likely as
+    scikit-learn's ``GaussianMixture`` from ten starts, in a fraction of its time. Neither place nor scale of the points
+    matters. Attributes and methods are those of ``GaussianMixture``; ``fit_many`` is beyond it.
+
+    Args:
+        n_components: Gaussians in the mixture, or ``"auto"``: as many as the Bayesian information criterion wants.
+        covariance_type: ``"spherical"`` (one variance for each component) or ``"diag"`` (one for each coordinate, too).
+        init: ``"network"`` starts from a network's proposals and from k-means++, ``"k-means++"`` from that alone; the
+            second works in any number of dimensions.
+        n_init: Starts by k-means++.
+        max_components: The most components that ``"auto"`` tries.
+        max_iter: Steps of expectation-maximization at most.
+        tol: Gain in log-likelihood per point and step below which a fit ends.
+        reg_covar: The smallest variance, in units of the variance of the points.
+        random_state: Seed, generator or None, as everywhere in scikit-learn.
+
+    Attributes:
+        weights_: (K,), falling.
+        means_: (K, D)
+        covariances_: (K,) if spherical, (K, D) if diagonal.
+        n_components_: K, chosen or given.
+        lower_bound_: The average log-likelihood of the points that were fitted.
+        n_iter_: Steps on all points after screening.
+        converged_: Whether the fit ended before ``max_iter`` steps.
+        bic_by_components_: With ``"auto"``, the criterion for each number whose components all hold some points; the
+            lowest was chosen.
+
+    Example:
+        >>> points = np.concatenate([np.random.randn(200, 2), np.random.randn(100, 2) + [10, 0]])
+        >>> mixture = AmortizedMixture(n_components=2, random_state=0).fit(points)
+        >>> mixture.predict([[0, 0], [10, 0]])
+        array([0, 1])
+        >>> many = AmortizedMixture(n_components="auto", random_state=0).fit_many([points, points[:150]])
+        >>> [one.n_components_ for one in many]
+        [2, 1]
+    """
+
+    n_features_in_: int
+
+    def __init__(
+        self,
+        n_components: int | Literal["auto"] = 4,
+        *,
+        covariance_type: CovarianceType = "spherical",
+        init: Init = "network",
+        n_init: int = 8,
+        max_components: int = 8,
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        reg_covar: float = 1e-6,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.init = init
+        self.n_init = n_init
+        self.max_components = max_components
+        self.max_iter = max_iter
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Fit one set of points, (N, D)."""
+        points: Floats = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        self._take(self._search([points]), 0, len(points))
+        return self
+
+    def fit_many(self, sets: Sequence[ArrayLike]) -> "list[AmortizedMixture]":
+        """Fit every set, each (n, D) with an n of its own; returns a fitted mixture for each, and leaves this one."""
+        arrays = read_sets(sets, caller="AmortizedMixture.fit_many")
+        found = self._search(arrays)
+        mixtures = list[AmortizedMixture]()
+        for index, points in enumerate(arrays):
+            one = type(self)(**self.get_params(deep=False))
+            one.n_features_in_ = int(points.shape[1])
+            one._take(found, index, len(points))
+            mixtures.append(one)
+        return mixtures
+
+    def fit_predict(self, X: ArrayLike, y: Any = None) -> NDArray[np.int64]:
+        """Fit one set, and say to which component each of its points belongs."""
+        return self.fit(X).predict(X)
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """The most likely component of every point."""
+        return self._joint(X).argmax(axis=1)
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """How likely each component is, for every point."""
+        joint = self._joint(X)
+        return np.exp(joint - log_sum_exp(joint)[:, None])
+
+    def score_samples(self, X: ArrayLike) -> Floats:
+        """The logarithm of the density at every point."""
+        return log_sum_exp(self._joint(X))
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """The average logarithm of the density."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1) -> tuple[Floats, NDArray[np.int64]]:
+        """Draw points from the mixture, and say from which component each comes."""
+        check_is_fitted(self)
+        if n_samples < 1:
+            raise ValueError(f"AmortizedMixture.sample: n_samples must be at least 1; got {n_samples}.")
+        random = check_random_state(self.random_state)
+        counts = random.multinomial(n_samples, self.weights_ / self.weights_.sum())
+        labels = np.repeat(np.arange(self.n_components_), counts)
+        deviations = np.sqrt(self._variances())[labels]
+        return self.means_[labels] + deviations * random.standard_normal((n_samples, self.means_.shape[1])), labels
+
+    def bic(self, X: ArrayLike) -> float:
+        """The Bayesian information criterion; lower is better."""
+        log_densities = self.score_samples(X)
+        return criterion(log_densities.sum(), self._num_parameters(*self.means_.shape), math.log(len(log_densities)))
+
+    def aic(self, X: ArrayLike) -> float:
+        """The Akaike information criterion; lower is better."""
+        return criterion(self.score_samples(X).sum(), self._num_parameters(*self.means_.shape), 2.0)
+
+    def _search(self, arrays: list[Floats]) -> Found:
+        """The best mixture of every set, for every number of components that may be chosen."""
+        numbers = self._numbers()
+        sizes = [len(points) for points in arrays]
+        if min(sizes) < max(numbers[0], 2):
+            raise ValueError(
+                f"AmortizedMixture: n_components = {numbers[0]} needs at least as many points, and not fewer than 2; "
+                f"got n_samples = {min(sizes)} in set {sizes.index(min(sizes))}."
+            )
+        proposer = None
+        if self.init == "network" and max(numbers) > 1:
+            proposer = proposer_for(dim_in=arrays[0].shape[1], num_components=max(numbers))
+        search = Search(
+            proposer=proposer,
+            num_seeds=self.n_init,
+            max_steps=self.max_iter,
+            tol=self.tol,
+            min_variance=self.reg_covar,
+            min_held=fewest_held(arrays[0].shape[1]) if self.n_components == "auto" else 0,
+            diagonal=self.covariance_type == "diag",
+        )
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        generator = torch.Generator().manual_seed(seed)
+        found = find_mixtures(SetBatch.from_list(arrays), numbers, search, generator=generator)
+        lost = ~(found.log_likelihood.isfinite().all(dim=1) & found.variances.isfinite().all(dim=(1, 2, 3)))
+        if bool(lost.any()):
+            raise ValueError(
+                f"AmortizedMixture: the points of set {int(lost.nonzero()[0])} are too far apart, or too close, for "
+                "double precision; scale them first."
+            )
+        return found
+
+    def _numbers(self) -> list[int]:
+        """Of components, to be tried; refuses parameters that make no sense."""
+        caller = type(self).__name__
+        check_choice(self.covariance_type, ("spherical", "diag"), caller=caller, name="covariance_type")
+        check_choice(self.init, ("network", "k-means++"), caller=caller, name="init")
+        check_positive(caller=caller, max_iter=self.max_iter, max_components=self.max_components)
+        fewest = 0 if self.init == "network" else 1
+        if self.n_init < fewest:
+            raise ValueError(f"{caller}: n_init must be at least {fewest}; got {self.n_init}.")
+        for name in ("tol", "reg_covar"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{caller}: {name} must be above 0; got {getattr(self, name)}.")
+        if self.n_components == "auto":
+            return list(range(1, self.max_components + 1))
+        if isinstance(self.n_components, str):
+            raise ValueError(f"{caller}: n_components must be a whole number or 'auto'; got {self.n_components!r}.")
+        check_positive(caller=caller, n_components=int(self.n_components))
+        return [int(self.n_components)]
+
+    def _take(self, found: Found, index: int, size: int) -> None:
+        """Become the mixture that was found for a set of so many points."""
+        numbers, choice = self._numbers(), 0
+        if self.n_components == "auto":
+            totals = found.log_likelihood[index].double().numpy() * size
+            self.bic_by_components_ = {
+                number: criterion(total, self._num_parameters(number, found.means.shape[3]), math.log(size))
+                for number, total, log_weights in zip(numbers, totals.tolist(), found.log_weights[index], strict=True)
+                if number == 1 or float(log_weights[:number].exp().min()) * size >= fewest_held(found.means.shape[3])
+            }
+            choice = numbers.index(min(self.bic_by_components_, key=self.bic_by_components_.__getitem__))
+        self.n_components_ = numbers[choice]
+        present = slice(0, self.n_components_)
+        weights = found.log_weights[index, choice, present].exp().numpy()
+        order = np.argsort(-weights, kind="stable")
+        self.weights_: Floats = weights[order] / weights.sum()
+        self.means_: Floats = found.means[index, choice, present].numpy()[order]
+        variances = found.variances[index, choice, present].numpy()[order]
+        self.covariances_: Floats = variances[:, 0] if self.covariance_type == "spherical" else variances
+        self.lower_bound_ = float(found.log_likelihood[index, choice])
+        self.n_iter_ = int(found.steps[index])
+        self.converged_ = bool(found.converged[index])
+
+    def _joint(self, X: ArrayLike) -> Floats:
+        """The logarithm of the joint density of every point and component, (N, K)."""
+        check_is_fitted(self)
+        points: Floats = validate_data(self, X, dtype=np.float64, reset=False)
+        columns = list[Floats]()
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(self.weights_)
+        for mean, variance, log_weight in zip(self.means_, self._variances(), log_weights, strict=True):
+            exponent = (np.square(points - mean) / variance).sum(axis=1)
+            columns.append(log_weight - 0.5 * (exponent + np.log(2 * math.pi * variance).sum()))
+        return np.stack(columns, axis=1)
+
+    def _variances(self) -> Floats:
+        """One for each component and coordinate, (K, D)."""
+        one_each = self.covariances_[:, None] if self.covariance_type == "spherical" else self.covariances_
+        return np.broadcast_to(one_each, self.means_.shape)
+
+    def _num_parameters(self, num_components: int, dim: int) -> int:
+        variances = num_components * (1 if self.covariance_type == "spherical" else dim)
+        return num_components * dim + variances + num_components - 1
+
+
+def fewest_held(dim: int) -> int:
+    """Points that a component must hold to count as found; any few points that happen to be close are likely ones."""
+    return dim + 2
+
+
+def criterion(log_likelihood: float, num_parameters: int, price: float) -> float:
+    """Minus twice the log-likelihood of all points, and a price for every parameter."""
+    return float(price * num_parameters - 2 * log_likelihood)
+
+
+def log_sum_exp(values: Floats) -> Floats:
+    largest = values.max(axis=1)
+    return largest + np.log(np.exp(values - largest[:, None]).sum(axis=1))

@@ -1,0 +1,158 @@
+"""Cluster the rows of a table, all together or set by set, and write what came out."""
+
+import csv
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from picaset.data.tables import Table
+from picaset.estimators.amortized_mixture import AmortizedMixture
+from picaset.files import replacing
+
+EVERYTHING = "all"
+"""The name of the set where no column says which set a row belongs to."""
+
+
+@dataclass(frozen=True)
+class ClusteredTable:
+    """The rows that were clustered, and the mixture of each set."""
+
+    table: Table
+    columns: Sequence[str]
+    rows: NDArray[np.int64]
+    """Of the table, in its order; those with missing values are left out."""
+    points: NDArray[np.float64]
+    sets: Sequence[str]
+    owners: NDArray[np.int64]
+    """For each row, the index of its set."""
+    mixtures: Sequence[AmortizedMixture]
+    seconds: float
+
+    @property
+    def num_dropped(self) -> int:
+        return self.table.num_rows - len(self.rows)
+
+    def of_set(self, index: int) -> NDArray[np.float64]:
+        return self.points[self.owners == index]
+
+    def labels(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The component of every row, counted within its set, and how likely it is."""
+        labels, likely = np.zeros(len(self.rows), dtype=np.int64), np.zeros(len(self.rows))
+        for index, mixture in enumerate(self.mixtures):
+            mine = self.owners == index
+            probabilities = mixture.predict_proba(self.points[mine])
+            labels[mine], likely[mine] = probabilities.argmax(axis=1), probabilities.max(axis=1)
+        return labels, likely
+
+    def parameters(self) -> list[dict[str, Any]]:
+        """One entry for each component of each set, as JSON values."""
+        found = list[dict[str, Any]]()
+        for index, (name, mixture) in enumerate(zip(self.sets, self.mixtures, strict=True)):
+            variances = np.broadcast_to(mixture.covariances_.reshape(mixture.n_components_, -1), mixture.means_.shape)
+            size = int((self.owners == index).sum())
+            for component in range(mixture.n_components_):
+                entry: dict[str, Any] = {"set": name, "points": size, "component": component}
+                entry["weight"] = float(mixture.weights_[component])
+                for column, mean, variance in zip(
+                    self.columns, mixture.means_[component], variances[component], strict=True
+                ):
+                    entry |= {f"mean {column}": float(mean), f"variance {column}": float(variance)}
+                found.append(entry | {"log-likelihood of the set": mixture.lower_bound_})
+        return found
+
+    def write_labels(self, path: Path) -> None:
+        """The table as CSV, with the component of each row and how likely it is; left-out rows have neither."""
+        labels, likely = self.labels()
+        given = {
+            int(row): (str(label), f"{share:.4f}") for row, label, share in zip(self.rows, labels, likely, strict=True)
+        }
+        values = [column.tolist() for column in self.table.columns.values()]
+        with replacing(path) as unfinished, unfinished.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([*self.table.columns, "component", "probability"])
+            for row, entries in enumerate(zip(*values, strict=True)):
+                writer.writerow([*entries, *given.get(row, ("", ""))])
+
+    def write_parameters(self, path: Path) -> None:
+        """As JSON or as CSV, by the suffix."""
+        entries = self.parameters()
+        with replacing(path) as unfinished, unfinished.open("w", newline="") as file:
+            if path.suffix == ".json":
+                file.write(json.dumps(entries, indent=2) + "\n")
+            else:
+                writer = csv.DictWriter(file, fieldnames=list(entries[0]))
+                writer.writeheader()
+                writer.writerows(entries)
+
+
+def cluster_table(
+    table: Table,
+    estimator: AmortizedMixture,
+    *,
+    columns: Sequence[str] = (),
+    set_column: str | None = None,
+    drop_missing: bool = False,
+) -> ClusteredTable:
+    """Fit a mixture to every set of rows.
+
+    Args:
+        table: The rows.
+        estimator: How to fit.
+        columns: Coordinates; all columns of numbers if none is named.
+        set_column: Says which set a row belongs to; None puts all rows in one.
+        drop_missing: Leave rows with missing values out, instead of refusing them.
+    """
+    chosen = list(columns) or columns_of_numbers(table, but=set_column)
+    values = table.numbers(chosen)
+    missing = np.isnan(values).any(axis=1)
+    if set_column is not None:
+        missing |= table.is_missing(set_column)
+    if missing.any() and not drop_missing:
+        raise ValueError(
+            f"{table.path}, {table.places[int(missing.argmax())]}: a value is missing (as in {int(missing.sum())} of "
+            f"{table.num_rows} rows); fill it in, or leave such rows out with --drop-missing."
+        )
+    rows = np.flatnonzero(~missing)
+    if len(rows) == 0:
+        raise ValueError(f"{table.path}: every row has a missing value; nothing is left to cluster.")
+    names, owners = [EVERYTHING], np.zeros(len(rows), dtype=np.int64)
+    if set_column is not None:
+        names, owners = in_order_of_appearance(table.column(set_column)[rows])
+    order = np.argsort(owners, kind="stable")
+    sets = np.split(values[rows][order], np.cumsum(np.bincount(owners))[:-1])
+    for name, points in zip(names, sets, strict=True):
+        needed = max(2, estimator.n_components) if isinstance(estimator.n_components, int) else 2
+        if len(points) < needed:
+            which = table.path if set_column is None else f"{table.path}: set {name!r}"
+            raise ValueError(f"{which} has {len(points)} points; at least {needed} are needed.")
+    began = time.perf_counter()
+    mixtures = estimator.fit_many(sets)
+    return ClusteredTable(
+        table, chosen, rows, values[rows], names, owners, mixtures, seconds=time.perf_counter() - began
+    )
+
+
+def columns_of_numbers(table: Table, *, but: str | None) -> list[str]:
+    """Columns that hold numbers; one that holds both numbers and text is refused, one of text alone is not meant."""
+    found = list[str]()
+    for name in (name for name in table.columns if name != but):
+        numbers = table.is_number(name) & ~table.is_missing(name)
+        if numbers.any():
+            table.numbers([name])
+            found.append(name)
+    if not found:
+        raise ValueError(f"{table.path} has no column of numbers; its columns are {', '.join(table.columns)}.")
+    return found
+
+
+def in_order_of_appearance(values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
+    """The different values as text, and for each entry the index of its value."""
+    index = dict[str, int]()
+    owners = np.array([index.setdefault(str(value), len(index)) for value in values.tolist()])
+    return list(index), owners

@@ -1,0 +1,147 @@
+"""Several guesses at the Gaussian mixture of a set, for any number of components up to a largest.
+
+Expectation-maximization climbs to the nearest summit of the likelihood. A network that has seen many mixtures knows
+where summits are, and several guesses from one look at the set are worth more than one: the best is kept.
+
+Dimensions:  B sets   N points   P proposals   K components   D coordinates   E features   L steps
+"""
+
+from typing import Unpack
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from picaset.checks import check_divides, check_positive
+from picaset.models.mixture_network import components, restore, with_frequencies
+from picaset.models.pretrained import PretrainedNetwork
+from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
+from picaset.operators.canonicalize import place_of
+from picaset.operators.encoders import SelfAttention
+from picaset.operators.inputs import read_set
+from picaset.operators.mixture import Mixture
+from picaset.operators.templates import learned_templates
+
+
+class MixtureProposer(PretrainedNetwork):
+    """Propose Gaussian mixtures for each set of points; they move and grow with the points exactly.
+
+    A cascade as PICASO's, with templates that talk: each step they ask the points, then those of one proposal learn of
+    each other. A template is a component in the making, and a learned vector tells it how many there are to be. Points
+    are never encoded, only asked, so a proposal costs about as much as a few steps of expectation-maximization.
+
+    Args:
+        dim_in: Coordinates of a point.
+        max_components: The most components that can be asked for.
+        num_proposals: Mixtures for each set.
+        dim: Features of a template.
+        num_heads: Attention heads; divides ``dim``.
+        num_steps: Steps of the cascade.
+        share: One pair of blocks for all steps, or one for each.
+        num_frequencies: Sines and cosines of each coordinate that are shown to the templates beside it.
+        options: The keywords of :class:`MultiheadAttentionBlock`, for every block.
+
+    Shapes:
+        elements  (B, N, dim_in)
+        mask      (B, N)            True where a point is present; None means all are
+        returns   a Mixture of B * P sets, the proposals of one set next to each other
+
+    Example:
+        >>> mixtures = MixtureProposer(num_proposals=4, dim=16)(torch.randn(8, 100, 2), num_components=3)
+        >>> mixtures.means.shape, mixtures.variances.shape, mixtures.log_weights.shape
+        (torch.Size([32, 3, 2]), torch.Size([32, 3, 1]), torch.Size([32, 3]))
+    """
+
+    def __init__(
+        self,
+        *,
+        dim_in: int = 2,
+        max_components: int = 8,
+        num_proposals: int = 4,
+        dim: int = 64,
+        num_heads: int = 4,
+        num_steps: int = 4,
+        share: bool = False,
+        num_frequencies: int = 3,
+        **options: Unpack[BlockOptions],
+    ) -> None:
+        caller = type(self).__name__
+        check_positive(
+            caller=caller,
+            dim_in=dim_in,
+            max_components=max_components,
+            num_proposals=num_proposals,
+            num_steps=num_steps,
+        )
+        check_divides(num_heads, dim, caller=caller)
+        super().__init__(
+            dict(
+                dim_in=dim_in,
+                max_components=max_components,
+                num_proposals=num_proposals,
+                dim=dim,
+                num_heads=num_heads,
+                num_steps=num_steps,
+                share=share,
+                num_frequencies=num_frequencies,
+                **options,
+            )
+        )
+        self.dim_in = dim_in
+        self.max_components = max_components
+        self.num_proposals = num_proposals
+        self.num_steps = num_steps
+        self.num_frequencies = num_frequencies
+        shown, times = dim_in * (1 + 2 * num_frequencies), 1 if share else num_steps
+        self.templates = learned_templates(num_proposals * max_components, dim)
+        self.numbers = learned_templates(max_components, dim)  # one vector for each number of components
+        self.ask = nn.ModuleList(
+            MultiheadAttentionBlock(dim, shown, dim, num_heads=num_heads, **options) for _ in range(times)
+        )
+        self.talk = nn.ModuleList(SelfAttention(dim, dim, num_heads=num_heads, **options) for _ in range(times))
+        self.read = nn.Linear(dim, dim_in + 2)
+
+    def forward(
+        self,
+        elements: Float[Tensor, "B N D"],
+        mask: Bool[Tensor, "B N"] | None = None,
+        *,
+        num_components: int,
+        every_step: bool = False,
+    ) -> Mixture:
+        """Propose for every set; ``mask`` is True where a point is present, None means all are.
+
+        With ``every_step``, L times as many mixtures come back: those after each step of the cascade, the last ones
+        last.
+        """
+        if not 1 <= num_components <= self.max_components:
+            raise ValueError(
+                f"{type(self).__name__}: num_components must be from 1 to {self.max_components}; got {num_components}."
+            )
+        elements, mask = read_set(self, elements, mask)
+        place = place_of(elements, mask)
+        canonical = (elements - place.shift) / place.scale
+        if mask is not None:
+            canonical = canonical.masked_fill(~mask[..., None], 0.0)
+        steps = self.cascade(canonical, mask, num_components)
+        answers = torch.stack(steps if every_step else steps[-1:])  # (L, B P, K, E)
+        read = components(self.read(answers.flatten(0, 1)))  # (L B P, K, D + 2)
+        by_set = read.view(len(answers), len(elements), -1, 1, self.dim_in + 2)  # (L, B, P K, 1, D + 2)
+        placed = torch.stack([restore(one, *place) for one in by_set]).view(-1, num_components, self.dim_in + 2)
+        return Mixture(placed[..., : self.dim_in], placed[..., -2:-1].exp(), placed[..., -1])
+
+    def cascade(
+        self, points: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None, num_components: int
+    ) -> list[Float[Tensor, "BP K E"]]:
+        """The templates after each step."""
+        shown = with_frequencies(points, self.num_frequencies)
+        templates = self.templates.view(self.num_proposals, self.max_components, -1)
+        templates = templates[:, :num_components] + self.numbers[num_components - 1]
+        questions, steps = templates.flatten(0, 1)[None], list[Tensor]()  # (1, P K, E), the same for all sets
+        for step in range(self.num_steps):
+            ask, talk = self.ask[min(step, len(self.ask) - 1)], self.talk[min(step, len(self.talk) - 1)]
+            assert isinstance(ask, MultiheadAttentionBlock)
+            answers = ask.update(questions, ask.view(shown, mask, num_queries=questions.shape[1]))  # (B, P K, E)
+            steps.append(talk(answers.reshape(-1, num_components, answers.shape[2])))
+            questions = steps[-1].reshape(answers.shape)
+        return steps
