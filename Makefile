@@ -1,4 +1,4 @@
-# make run     install, then the paper's tables and figures as one page
+# make run     install, cluster an example, then the paper's tables and figures as one page
 # make documents    tables and figures in docs/, from the records in results/runs
 # make test    install, then format, lint, types, laws, doctests, and every printed command
 
@@ -10,6 +10,8 @@ CHECK_SHAPES := --jaxtyping-packages=picaset,beartype.beartype
 .PHONY: run test documents format clean
 
 run: .venv/installed
+	mkdir -p report
+	$(BIN)/picaset cluster --example --set island --compare --plot report/islands.png
 	$(BIN)/picaset reproduce --profile quick
 
 test: .venv/installed

@@ -60,7 +60,7 @@ class MixtureProposer(PretrainedNetwork):
         num_proposals: int = 4,
         dim: int = 64,
         num_heads: int = 4,
-        num_steps: int = 4,
+        num_steps: int = 2,
         share: bool = False,
         num_frequencies: int = 3,
         **options: Unpack[BlockOptions],

@@ -34,7 +34,7 @@ class MixtureProposals:
     """Features inside the network."""
     num_heads: int = 4
     """Attention heads; divides the width."""
-    num_steps: int = 4
+    num_steps: int = 2
     """Steps of the cascade."""
     share: bool = False
     """One pair of blocks for all steps, or one for each."""
