@@ -1,9 +1,9 @@
 r"""Expectation-maximization for many sets from many starts at once, by matrix products.
 
-With the features f(x) = (1, x, x^2) of a point, the logarithm of a diagonal Gaussian's density is linear in f, and so
-are the sums that its new moments are made of:
+With the features f(x) = (1, 2 x, -x^2) of a point, the logarithm of a diagonal Gaussian's density is linear in f, and
+so are the sums that its new moments are made of:
 
-    log pi_k N(x_n; mu_k, var_k) = a_k . f(x_n)        (R_k, sum r x, sum r x^2) = sum_n r_kn f(x_n)
+    log pi_k N(x_n; mu_k, var_k) = a_k . f(x_n)        (R_k, 2 sum r x, -sum r x^2) = sum_n r_kn f(x_n)
 
 A step is two products and a softmax over components: the step of :func:`picaset.em_step`, several times faster. The
 squares of far points lose digits, so points must be canonical: at the origin, with unit spread.
@@ -19,7 +19,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 LOG2_E = math.log2(math.e)
-"""Powers of two are cheaper than those of e."""
 
 
 class Starts(NamedTuple):
@@ -65,42 +64,57 @@ def features(points: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -
     """Of canonical points, zero where absent."""
     across = points.transpose(1, 2)
     present = torch.ones_like(across[:, :1]) if mask is None else mask[:, None].to(points.dtype)
-    return Points(torch.cat([present, across, across.square()], dim=1), present.sum(dim=(1, 2)))
+    return Points(torch.cat([present, 2 * across, -across.square()], dim=1), present.sum(dim=(1, 2)))
 
 
-def em_step(points: Points, starts: Starts, *, min_variance: float) -> tuple[Float[Tensor, "B S"], Starts]:
-    """The average log-likelihood of each start, and the mixtures one step after them."""
-    (sets, count, components, dim), one_variance = starts.means.shape, starts.variances.shape[-1] == 1
-    scores = (densities(starts).flatten(1, 2) @ points.features).view(sets, count, components, -1)  # (B, S, K, N)
-    largest = scores.amax(dim=2, keepdim=True)
-    # Numbers too small for the format are slow to compute with and contribute nothing: they are cut off.
-    lowest = math.log2(torch.finfo(scores.dtype).tiny) + 10
-    shares = scores.sub_(largest).clamp_(min=lowest).exp2_()
-    total = shares.sum(dim=2, keepdim=True)
-    per_point = largest.add_(total.log2())[:, :, 0]  # (B, S, N)
-    likelihood = (per_point * points.features[:, :1]).sum(dim=2) / (LOG2_E * points.sizes[:, None])
-    shares.div_(total)
+def log_densities(points: Points, starts: Starts) -> Float[Tensor, "B S K N"]:
+    """Of every component, times its weight, at every point; to the base 2, whose powers are cheaper than those of e."""
+    sets, count, components, dim = starts.means.shape
+    precisions = (0.5 * LOG2_E / starts.variances).expand_as(starts.means)
+    linear = precisions * starts.means
+    # Infinity, of an absent component, times zero, of an absent point, would be NaN.
+    log_weights = (LOG2_E * starts.log_weights).clamp(min=-1e30)
+    volume = (precisions.log2().sum(dim=-1) - dim * math.log2(math.pi * LOG2_E)) / 2
+    constant = log_weights + volume - (linear * starts.means).sum(dim=-1)
+    coefficients = torch.cat([constant[..., None], linear, precisions], dim=-1)  # (B, S, K, F)
+    return (coefficients.flatten(1, 2) @ points.features).view(sets, count, components, -1)
+
+
+def log_likelihood(points: Points, starts: Starts) -> Float[Tensor, "B S"]:
+    """The average over the points of a set, of every start."""
+    scores = log_densities(points, starts)
+    largest = scores.amax(dim=2)
+    per_point = largest + scores.sub_(largest[:, :, None]).clamp_(min=lowest_power(scores)).exp2_().sum(dim=2).log2()
+    return (per_point * points.features[:, :1]).sum(dim=2) / (
+        LOG2_E * points.sizes[:, None]
+    )  # absent points count zero
+
+
+def em_step(points: Points, starts: Starts, *, min_variance: float) -> Starts:
+    """The mixtures one step later; a component of weight zero keeps it."""
+    sets, count, components, dim = starts.means.shape
+    scores = log_densities(points, starts)
+    scores.sub_(scores.amax(dim=2, keepdim=True))
+    shares = scores.clamp_(min=lowest_power(scores)).exp2_()
+    shares.div_(shares.sum(dim=2, keepdim=True))
 
     # Features times shares: with few features, this way round is several times faster than the other.
     sums = points.features @ shares.view(sets, count * components, -1).transpose(1, 2)  # (B, F, S K)
     sums = sums.view(sets, -1, count, components).permute(0, 2, 3, 1)  # (B, S, K, F)
     held = sums[..., :1]
-    means = sums[..., 1 : 1 + dim] / held
-    variances = sums[..., 1 + dim :] / held - means.square()
-    if one_variance:
+    moments = sums[..., 1:] / held
+    means = moments[..., :dim] / 2
+    variances = -moments[..., dim:] - means.square()
+    if starts.variances.shape[-1] == 1:
         variances = variances.mean(dim=-1, keepdim=True)
     log_weights = (held[..., 0] / points.sizes[:, None, None]).log()
-    log_weights = log_weights.masked_fill(starts.log_weights == -torch.inf, -torch.inf)
-    return likelihood, Starts(means, variances.clamp(min=min_variance), log_weights)
+    absent = starts.log_weights == -torch.inf
+    return Starts(means, variances.clamp(min=min_variance), log_weights.masked_fill(absent, -torch.inf))
 
 
-def densities(starts: Starts) -> Float[Tensor, "B S K F"]:
-    """What the features of a point are multiplied with to give the logarithm of the joint density, to the base 2."""
-    precisions = starts.variances.reciprocal().expand_as(starts.means)
-    log_volume = starts.means.shape[-1] * math.log(2 * math.pi) - precisions.log().sum(dim=-1)
-    constant = starts.log_weights - 0.5 * ((starts.means.square() * precisions).sum(dim=-1) + log_volume)
-    constant = constant.clamp(min=-1e30)  # of an absent component; infinity times an absent point would be NaN
-    return LOG2_E * torch.cat([constant[..., None], starts.means * precisions, -0.5 * precisions], dim=-1)
+def lowest_power(scores: Tensor) -> float:
+    """Of two; smaller ones contribute nothing, and numbers too small for the format are slow to compute with."""
+    return math.log2(torch.finfo(scores.dtype).tiny) + 10
 
 
 class Climbed(NamedTuple):
@@ -115,7 +129,10 @@ class Climbed(NamedTuple):
 def climb(
     points: Points, starts: Starts, *, steps: int, min_variance: float, tol: float = 0.0, look_every: int = 5
 ) -> Climbed:
-    """Take at most ``steps`` steps; a set of which no start gains ``tol`` in a step any more takes no further ones."""
+    """Take at most ``steps`` steps.
+
+    Every few steps, sets of which no start gained ``tol`` per step since the last look have arrived, and take no more.
+    """
     sets, device = len(points.sizes), points.sizes.device
     found = Climbed(
         Starts(*(torch.empty_like(part) for part in starts)),
@@ -123,11 +140,11 @@ def climb(
         torch.empty(sets, dtype=torch.long, device=device),
         torch.empty(sets, dtype=torch.bool, device=device),
     )
-    going, previous = torch.arange(sets, device=device), found.log_likelihood.new_tensor(-torch.inf)
+    going, previous, looked = torch.arange(sets, device=device), found.log_likelihood.new_tensor(-torch.inf), 0
     for step in range(steps + 1):
-        likelihood, following = em_step(points, starts, min_variance=min_variance)
-        if step == steps or (tol > 0 and step > 0 and step % look_every == 0):
-            converged = (likelihood - previous < tol).all(dim=1)
+        if step == steps or (tol > 0 and step % look_every == 0):
+            likelihood = log_likelihood(points, starts)
+            converged = (likelihood - previous < tol * (step - looked)).all(dim=1)
             ends = converged | (step == steps)
             there = going[ends]
             for whole, part in zip((*found.starts, *found[1:]), (*starts, likelihood, None, converged), strict=True):
@@ -135,11 +152,7 @@ def climb(
             if bool(ends.all()):
                 break
             stays = (~ends).nonzero()[:, 0]
-            going, likelihood, points, following = (
-                going[stays],
-                likelihood[stays],
-                points.of(stays),
-                following.of(stays),
-            )
-        previous, starts = likelihood, following
+            going, previous, looked = going[stays], likelihood[stays], step
+            points, starts = points.of(stays), starts.of(stays)
+        starts = em_step(points, starts, min_variance=min_variance)
     return found

@@ -12,12 +12,19 @@ from pathlib import Path
 from picaset.models.mixture_proposer import MixtureProposer
 from picaset.models.pretrained import read_description
 
+SHIPPED = Path(str(resources.files("picaset"))) / "weights"
+
 
 def proposer_for(*, dim_in: int, num_components: int) -> MixtureProposer:
     """The smallest network for points of so many coordinates that knows so many components."""
+    return find(users_folder(), dim_in, num_components)
+
+
+@cache
+def find(trained: Path, dim_in: int, num_components: int) -> MixtureProposer:
     found = [
         (config["max_components"], folder)
-        for folder in (*shipped(), *trained())
+        for folder in (*folders_in(SHIPPED), *folders_in(trained))
         if (config := config_of(folder))["dim_in"] == dim_in and config["max_components"] >= num_components
     ]
     if not found:
@@ -26,7 +33,7 @@ def proposer_for(*, dim_in: int, num_components: int) -> MixtureProposer:
             f"one with: picaset train-clusterer --coordinates {dim_in} --components {num_components}; or pass "
             "init='k-means++', which needs none."
         )
-    return read(min(found)[1])
+    return MixtureProposer.from_pretrained(min(found)[1])
 
 
 def register(folder: Path) -> Path:
@@ -36,16 +43,8 @@ def register(folder: Path) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     network = MixtureProposer.from_pretrained(folder)  # whole and readable, before anything is replaced
     network.save_pretrained(target)
-    read.cache_clear()
+    find.cache_clear()
     return target
-
-
-def shipped() -> list[Path]:
-    return folders_in(Path(str(resources.files("picaset"))) / "weights")
-
-
-def trained() -> list[Path]:
-    return folders_in(users_folder())
 
 
 def users_folder() -> Path:
@@ -61,8 +60,3 @@ def folders_in(parent: Path) -> list[Path]:
 
 def config_of(folder: Path) -> dict[str, int]:
     return read_description(folder / "config.json")["config"]
-
-
-@cache
-def read(folder: Path) -> MixtureProposer:
-    return MixtureProposer.from_pretrained(folder)
