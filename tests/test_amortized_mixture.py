@@ -84,7 +84,7 @@ def test_place_and_scale_do_not_matter(points, scale, shift):
 
 
 def test_many_sets_at_once_are_fitted_as_if_each_were_alone():
-    sets = [*sets_of(10, sizes=(30, 40)), *sets_of(10, sizes=(200, 900))]
+    sets = [*sets_of(10, sizes=(150, 250)), *sets_of(10, sizes=(300, 900))]
     together = AmortizedMixture(3, n_init=0, random_state=0).fit_many(sets)
     alone = [AmortizedMixture(3, n_init=0, random_state=0).fit(one) for one in sets]
     found, expected = scores(together, sets), scores(alone, sets)

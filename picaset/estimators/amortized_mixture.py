@@ -74,7 +74,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         *,
         covariance_type: CovarianceType = "spherical",
         init: Init = "network",
-        n_init: int = 8,
+        n_init: int = 4,
         max_components: int = 8,
         max_iter: int = 100,
         tol: float = 1e-4,

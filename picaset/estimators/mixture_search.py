@@ -43,11 +43,11 @@ class Search:
 
     proposer: MixtureProposer | None = None
     """Guesses mixtures; None leaves it to k-means++."""
-    num_seeds: int = 8
+    num_seeds: int = 4
     """Starts by k-means++, beside the proposals."""
     num_kept: int = 2
     """Starts that are climbed from to the end."""
-    screen_steps: int = 5
+    screen_steps: int = 3
     screen_points: int = 1024
     """Points of a larger set that starts are screened on."""
     shown_points: int = 256
@@ -88,7 +88,7 @@ class Found(NamedTuple):
     converged: Bool[Tensor, " B"]
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def find_mixtures(sets: SetBatch, numbers: Sequence[int], search: Search, *, generator: torch.Generator) -> Found:
     """Search for a mixture of every set, with each of these numbers of components."""
     buckets = list(in_buckets(sets))
@@ -194,7 +194,7 @@ def propose(
     """Where to start from, by the network and by k-means++."""
     starts = list[Starts]()
     if search.proposer is not None and number > 1:
-        proposals = search.proposer(points, mask, num_components=number)
+        proposals = search.proposer.propose(points, mask, number)
         starts.append(Starts(*(part.view(len(points), -1, *part.shape[1:]) for part in proposals)))
     if search.num_seeds or number == 1:
         starts.append(

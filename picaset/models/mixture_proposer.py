@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_divides, check_positive
-from picaset.models.mixture_network import components, restore, with_frequencies
+from picaset.models.mixture_network import components, with_frequencies
 from picaset.models.pretrained import PretrainedNetwork
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
 from picaset.operators.canonicalize import place_of
@@ -123,12 +123,23 @@ class MixtureProposer(PretrainedNetwork):
         canonical = (elements - place.shift) / place.scale
         if mask is not None:
             canonical = canonical.masked_fill(~mask[..., None], 0.0)
-        steps = self.cascade(canonical, mask, num_components)
-        answers = torch.stack(steps if every_step else steps[-1:])  # (L, B P, K, E)
-        read = components(self.read(answers.flatten(0, 1)))  # (L B P, K, D + 2)
-        by_set = read.view(len(answers), len(elements), -1, 1, self.dim_in + 2)  # (L, B, P K, 1, D + 2)
-        placed = torch.stack([restore(one, *place) for one in by_set]).view(-1, num_components, self.dim_in + 2)
-        return Mixture(placed[..., : self.dim_in], placed[..., -2:-1].exp(), placed[..., -1])
+        found = self.propose(canonical, mask, num_components, every_step=every_step)
+        steps = len(found.means) // (len(elements) * self.num_proposals)
+        shift, scale = (part.repeat_interleave(self.num_proposals, dim=0).repeat(steps, 1, 1) for part in place)
+        return Mixture(found.means * scale + shift, found.variances * scale.square(), found.log_weights)
+
+    def propose(
+        self,
+        points: Float[Tensor, "B N D"],
+        mask: Bool[Tensor, "B N"] | None,
+        num_components: int,
+        *,
+        every_step: bool = False,
+    ) -> Mixture:
+        """The same for points that are canonical already, and zero where absent."""
+        steps = self.cascade(points, mask, num_components)
+        read = components(self.read(torch.cat(steps) if every_step else steps[-1]))  # (L B P, K, D + 2)
+        return Mixture(read[..., : self.dim_in], read[..., -2:-1].exp(), read[..., -1])
 
     def cascade(
         self, points: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None, num_components: int
@@ -141,7 +152,8 @@ class MixtureProposer(PretrainedNetwork):
         for step in range(self.num_steps):
             ask, talk = self.ask[min(step, len(self.ask) - 1)], self.talk[min(step, len(self.talk) - 1)]
             assert isinstance(ask, MultiheadAttentionBlock)
+            assert isinstance(talk, SelfAttention)
             answers = ask.update(questions, ask.view(shown, mask, num_queries=questions.shape[1]))  # (B, P K, E)
-            steps.append(talk(answers.reshape(-1, num_components, answers.shape[2])))
+            steps.append(talk.encode(answers.reshape(-1, num_components, answers.shape[2]), None))
             questions = steps[-1].reshape(answers.shape)
         return steps

@@ -14,6 +14,7 @@ from picaset.data.gaussian_mixtures import benchmark
 from picaset.experiments.clustering import ROWS, TABLE_ROWS
 from picaset.reports.clustering import in_words, likelihoods, oracle, rows_of
 from picaset.reports.figures import COLOURS, new_figure, write_figure
+from picaset.reports.mixture_plot import Panel, draw_panel
 from picaset.reports.records import Record
 from picaset.tasks.clustering import NUM_SHOWN, SHIFTS, Clustering
 
@@ -44,19 +45,11 @@ def draw_clusters_under_shift(records: Sequence[Record], folder: Path) -> list[P
 
 def draw_mixture(axis: Any, points: NDArray[np.float32], mixtures: dict[str, Any], index: int) -> None:
     """Points in the colour of the component that claims them, and an ellipse of two deviations for each component."""
-    from matplotlib.patches import Ellipse
-
     means, variances, log_weights = (np.array(mixtures[name][index]) for name in ("means", "variances", "log_weights"))
     squares = ((points[None] - means[:, None]) ** 2).sum(axis=-1)  # (K, N)
     joint = log_weights[:, None] - np.log(variances) - 0.5 * squares / variances
-    claimed = joint.argmax(axis=0)
-    for component, (mean, variance) in enumerate(zip(means, variances[:, 0], strict=True)):
-        colour = COLOURS[component]
-        held = points[claimed == component]
-        axis.scatter(held[:, 0], held[:, 1], s=6, color=colour, alpha=0.4, linewidths=0)
-        size = 4 * float(np.sqrt(variance))
-        axis.add_patch(Ellipse(mean, size, size, facecolor="none", edgecolor=colour, linewidth=2))
-        axis.plot(*mean, marker="+", markersize=9, color=colour, markeredgewidth=2)
+    panel = Panel("", points, joint.argmax(axis=0), means, np.broadcast_to(variances, means.shape))
+    draw_panel(axis, panel)
 
 
 def frame(axis: Any, points: NDArray[np.float32]) -> None:

@@ -19,10 +19,10 @@ class Panel(NamedTuple):
     """One set: its points (N, 2), the component of each, and the mixture, (K, 2) each."""
 
     title: str
-    points: NDArray[np.float64]
+    points: NDArray[np.floating]
     labels: NDArray[np.int64]
-    means: NDArray[np.float64]
-    variances: NDArray[np.float64]
+    means: NDArray[np.floating]
+    variances: NDArray[np.floating]
 
 
 def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path) -> None:
