@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from picaset import Mixture, em_step, log_likelihood
-from picaset.estimators import batched_em
-from picaset.estimators.batched_em import Starts, climb, features
+from picaset.estimators.batched_em import Starts, climb, expect, features, maximize
 from picaset.estimators.seeding import drawn, seeds
 
 MIN_VARIANCE = 1e-6
@@ -39,11 +38,13 @@ def random_starts(sets: int, starts: int, components: int, dim: int, variances: 
     diagonal=st.booleans(),
     seed=st.integers(0, 2**31),
 )
-def test_a_step_by_products_is_an_em_step_from_every_start(sizes, components, dim, diagonal, seed):
+def test_expecting_and_maximizing_is_an_em_step_from_every_start(sizes, components, dim, diagonal, seed):
     points, mask = draw(sizes, dim, seed)
     starts = random_starts(len(sizes), 2, components, dim, dim if diagonal else 1, seed)
-    likelihood = batched_em.log_likelihood(features(points, mask), starts)
-    after = batched_em.em_step(features(points, mask), starts, min_variance=MIN_VARIANCE)
+    seen = features(points, mask)
+    expected_shares = expect(seen, starts)
+    likelihood = expected_shares.log_likelihood(seen)
+    after = maximize(seen, expected_shares.shares, starts, min_variance=MIN_VARIANCE)
     for start in range(2):
         mixture = Mixture(*(part[:, start] for part in starts))
         expected = em_step(mixture, points, mask, min_variance=MIN_VARIANCE)

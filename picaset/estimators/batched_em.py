@@ -80,24 +80,36 @@ def log_densities(points: Points, starts: Starts) -> Float[Tensor, "B S K N"]:
     return (coefficients.flatten(1, 2) @ points.features).view(sets, count, components, -1)
 
 
-def log_likelihood(points: Points, starts: Starts) -> Float[Tensor, "B S"]:
-    """The average over the points of a set, of every start."""
+class Expectation(NamedTuple):
+    """Whose each point is, and how likely it is to the base 2.
+
+    Shapes:
+        shares     (B, S, K, N)    of the components, for each point adding up to one
+        per_point  (B, S, N)       logarithm of the density
+    """
+
+    shares: Float[Tensor, "B S K N"]
+    per_point: Float[Tensor, "B S N"]
+
+    def log_likelihood(self, points: Points) -> Float[Tensor, "B S"]:
+        """The average over the points of a set; absent ones count zero."""
+        return (self.per_point * points.features[:, :1]).sum(dim=2) / (LOG2_E * points.sizes[:, None])
+
+
+def expect(points: Points, starts: Starts) -> Expectation:
+    """The first half of a step."""
     scores = log_densities(points, starts)
-    largest = scores.amax(dim=2)
-    per_point = largest + scores.sub_(largest[:, :, None]).clamp_(min=lowest_power(scores)).exp2_().sum(dim=2).log2()
-    return (per_point * points.features[:, :1]).sum(dim=2) / (
-        LOG2_E * points.sizes[:, None]
-    )  # absent points count zero
+    largest = scores.amax(dim=2, keepdim=True)
+    # Smaller powers contribute nothing, and numbers too small for the format are slow to compute with.
+    lowest = math.log2(torch.finfo(scores.dtype).tiny) + 10
+    shares = scores.sub_(largest).clamp_(min=lowest).exp2_()
+    total = shares.sum(dim=2, keepdim=True)
+    return Expectation(shares.div_(total), largest.add_(total.log2_())[:, :, 0])
 
 
-def em_step(points: Points, starts: Starts, *, min_variance: float) -> Starts:
-    """The mixtures one step later; a component of weight zero keeps it."""
+def maximize(points: Points, shares: Float[Tensor, "B S K N"], starts: Starts, *, min_variance: float) -> Starts:
+    """The second half of a step: the mixtures after it. A component of weight zero keeps it."""
     sets, count, components, dim = starts.means.shape
-    scores = log_densities(points, starts)
-    scores.sub_(scores.amax(dim=2, keepdim=True))
-    shares = scores.clamp_(min=lowest_power(scores)).exp2_()
-    shares.div_(shares.sum(dim=2, keepdim=True))
-
     # Features times shares: with few features, this way round is several times faster than the other.
     sums = points.features @ shares.view(sets, count * components, -1).transpose(1, 2)  # (B, F, S K)
     sums = sums.view(sets, -1, count, components).permute(0, 2, 3, 1)  # (B, S, K, F)
@@ -112,11 +124,6 @@ def em_step(points: Points, starts: Starts, *, min_variance: float) -> Starts:
     return Starts(means, variances.clamp(min=min_variance), log_weights.masked_fill(absent, -torch.inf))
 
 
-def lowest_power(scores: Tensor) -> float:
-    """Of two; smaller ones contribute nothing, and numbers too small for the format are slow to compute with."""
-    return math.log2(torch.finfo(scores.dtype).tiny) + 10
-
-
 class Climbed(NamedTuple):
     """Where each start arrived, its average log-likelihood there, and the steps that its set took."""
 
@@ -127,7 +134,7 @@ class Climbed(NamedTuple):
 
 
 def climb(
-    points: Points, starts: Starts, *, steps: int, min_variance: float, tol: float = 0.0, look_every: int = 5
+    points: Points, starts: Starts, *, steps: int, min_variance: float, tol: float = 0.0, look_every: int = 4
 ) -> Climbed:
     """Take at most ``steps`` steps.
 
@@ -140,19 +147,23 @@ def climb(
         torch.empty(sets, dtype=torch.long, device=device),
         torch.empty(sets, dtype=torch.bool, device=device),
     )
-    going, previous, looked = torch.arange(sets, device=device), found.log_likelihood.new_tensor(-torch.inf), 0
+    going, previous = torch.arange(sets, device=device), found.log_likelihood.new_tensor(-torch.inf)
     for step in range(steps + 1):
+        expected = expect(points, starts)
+        shares = expected.shares
         if step == steps or (tol > 0 and step % look_every == 0):
-            likelihood = log_likelihood(points, starts)
-            converged = (likelihood - previous < tol * (step - looked)).all(dim=1)
-            ends = converged | (step == steps)
-            there = going[ends]
-            for whole, part in zip((*found.starts, *found[1:]), (*starts, likelihood, None, converged), strict=True):
-                whole[there] = step if part is None else part[ends]
-            if bool(ends.all()):
-                break
-            stays = (~ends).nonzero()[:, 0]
-            going, previous, looked = going[stays], likelihood[stays], step
-            points, starts = points.of(stays), starts.of(stays)
-        starts = em_step(points, starts, min_variance=min_variance)
+            likelihood = expected.log_likelihood(points)
+            converged = (likelihood - previous < tol * look_every).all(dim=1)
+            ends = converged if step < steps else torch.ones_like(converged)
+            previous = likelihood
+            if bool(ends.any()):
+                there, stays = going[ends], (~ends).nonzero()[:, 0]
+                for whole, part in zip((*found.starts, found.log_likelihood), (*starts, likelihood), strict=True):
+                    whole[there] = part[ends]
+                found.steps[there], found.converged[there] = step, converged[ends]
+                if len(stays) == 0:
+                    break
+                going, previous, shares = going[stays], likelihood[stays], shares[stays]
+                points, starts = points.of(stays), starts.of(stays)
+        starts = maximize(points, shares, starts, min_variance=min_variance)
     return found
