@@ -38,7 +38,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         covariance_type: ``"spherical"`` (one variance for each component) or ``"diag"`` (one for each coordinate, too).
         init: ``"network"`` starts from a network's proposals and from k-means++, ``"k-means++"`` from that alone; the
             second works in any number of dimensions.
-        n_init: Starts by k-means++.
+        n_init: Starts by k-means++; None takes as many as there are components. Sets of few points get more.
         max_components: The most components that ``"auto"`` tries.
         max_iter: Steps of expectation-maximization at most.
         tol: Gain in log-likelihood per point and step below which a fit ends.
@@ -74,10 +74,10 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         *,
         covariance_type: CovarianceType = "spherical",
         init: Init = "network",
-        n_init: int = 4,
+        n_init: int | None = None,
         max_components: int = 8,
         max_iter: int = 100,
-        tol: float = 1e-4,
+        tol: float = 3e-4,
         reg_covar: float = 1e-6,
         random_state: Any = None,
     ) -> None:
@@ -189,7 +189,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         check_choice(self.init, ("network", "k-means++"), caller=caller, name="init")
         check_positive(caller=caller, max_iter=self.max_iter, max_components=self.max_components)
         fewest = 0 if self.init == "network" else 1
-        if self.n_init < fewest:
+        if self.n_init is not None and self.n_init < fewest:
             raise ValueError(f"{caller}: n_init must be at least {fewest}; got {self.n_init}.")
         for name in ("tol", "reg_covar"):
             if not getattr(self, name) > 0:

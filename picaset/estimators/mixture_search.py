@@ -34,7 +34,7 @@ BEYOND = 1e6
 """More than likelihoods can differ by."""
 FEW_POINTS = 400
 """Smaller sets get more starts, in proportion."""
-MOST_TIMES = 8
+MOST_EFFORT = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +43,17 @@ class Search:
 
     proposer: MixtureProposer | None = None
     """Guesses mixtures; None leaves it to k-means++."""
-    num_seeds: int = 4
-    """Starts by k-means++, beside the proposals."""
-    num_kept: int = 2
-    """Starts that are climbed from to the end."""
+    num_seeds: int | None = None
+    """Starts by k-means++, beside the proposals; None takes as many as there are components."""
+    effort: int = 1
+    """How many times as many starts are tried, and half as many times kept."""
     screen_steps: int = 3
     screen_points: int = 1024
     """Points of a larger set that starts are screened on."""
     shown_points: int = 256
     """Points of a larger set that the network looks at."""
     max_steps: int = 100
-    tol: float = 1e-4
+    tol: float = 3e-4
     """Gain in log-likelihood per point and step below which a climb ends."""
     min_variance: float = 1e-6
     """Of a component, in units of the variance of the set."""
@@ -64,8 +64,22 @@ class Search:
 
     def for_sets_of(self, num_points: int) -> "Search":
         """The search for sets of this size: few points have more summits, and starts cost less, so more are tried."""
-        times = max(1, min(MOST_TIMES, FEW_POINTS // num_points))
-        return replace(self, num_seeds=times * self.num_seeds, num_kept=math.ceil((1 + times) / 2 * self.num_kept))
+        return replace(self, effort=max(1, min(MOST_EFFORT, FEW_POINTS // num_points)))
+
+    def num_starts(self, number: int) -> int:
+        """Proposals and seeds for a mixture of so many components."""
+        return self.proposals(number) + self.seeds(number)
+
+    def proposals(self, number: int) -> int:
+        return 0 if self.proposer is None or number == 1 else self.proposer.num_proposals
+
+    def seeds(self, number: int) -> int:
+        wanted = self.effort * (number if self.num_seeds is None else self.num_seeds)
+        return wanted if self.proposals(number) else max(wanted, 1)
+
+    def num_kept(self, number: int) -> int:
+        """Starts that are climbed from to the end: more components have more summits."""
+        return min(math.ceil(number / 4) * math.ceil((1 + self.effort) / 2), self.num_starts(number))
 
 
 class Found(NamedTuple):
@@ -115,10 +129,10 @@ def find_together(
     if mask is not None:
         canonical = canonical.masked_fill(~mask[..., None], 0.0)
 
-    proposals = 0 if search.proposer is None else search.proposer.num_proposals
+    tried, kept = ([count(number) for number in numbers] for count in (search.num_starts, search.num_kept))
     screened = [
         screen(canonical[part], mask if mask is None else mask[part], numbers, search, generator)
-        for part in parts_of(points, min(points.shape[1], search.screen_points), proposals + search.num_seeds, numbers)
+        for part in parts_of(points, min(points.shape[1], search.screen_points) * max(tried) * max(numbers))
     ]
     starts = Starts(*(torch.cat(parts).double() for parts in zip(*screened, strict=True)))
     looked_at = features(canonical, mask)
@@ -130,12 +144,13 @@ def find_together(
             min_variance=search.min_variance,
             tol=search.tol,
         )
-        for part in parts_of(points, points.shape[1], search.num_kept, numbers)
+        for part in parts_of(points, points.shape[1] * sum(kept) * max(numbers))
     ]
     likelihood = torch.cat([part.log_likelihood for part in climbed])
     ends = Starts(*(torch.cat(parts) for parts in zip(*(part.starts for part in climbed), strict=True)))
-    kept = preference(likelihood, ends, looked_at, search).view(len(points), len(numbers), -1)  # (B, C, kept)
-    best = kept.argmax(dim=2) + kept.shape[2] * torch.arange(len(numbers))
+    preferred = preference(likelihood, ends, looked_at, search).split_with_sizes(kept, dim=1)
+    firsts = torch.tensor([0, *kept[:-1]]).cumsum(0)
+    best = torch.stack([one.argmax(dim=1) for one in preferred], dim=1) + firsts  # (B, C)
     return Found(
         *in_place(ends.best(best), place),
         likelihood.gather(1, best) - points.shape[2] * place.scale[:, 0].log(),
@@ -144,11 +159,9 @@ def find_together(
     )
 
 
-def parts_of(
-    points: Float[Tensor, "B N D"], num_points: int, num_starts: int, numbers: Sequence[int]
-) -> Iterator[slice]:
-    """Some sets after the other, as many as are worked on at once from so many starts for each number."""
-    at_once = max(1, CACHED // (num_points * num_starts * len(numbers) * max(numbers)))
+def parts_of(points: Float[Tensor, "B N D"], work: int) -> Iterator[slice]:
+    """Some sets after the other: as many at once as stay in the cache, if each takes so many numbers."""
+    at_once = max(1, CACHED // work)
     return (slice(first, first + at_once) for first in range(0, len(points), at_once))
 
 
@@ -170,7 +183,7 @@ def screen(
             starts = starts._replace(variances=starts.variances.expand_as(starts.means))
         climbed = climb(looked_at, starts, steps=search.screen_steps, min_variance=TIGHT)
         preferred = preference(climbed.log_likelihood, climbed.starts, looked_at, search)
-        best = preferred.topk(min(search.num_kept, starts.means.shape[1]), dim=1).indices
+        best = preferred.topk(search.num_kept(number), dim=1).indices
         chosen.append(with_absent(climbed.starts.best(best), max(numbers)))
     return side_by_side(chosen)
 
@@ -193,13 +206,11 @@ def propose(
 ) -> list[Starts]:
     """Where to start from, by the network and by k-means++."""
     starts = list[Starts]()
-    if search.proposer is not None and number > 1:
+    if search.proposer is not None and search.proposals(number):
         proposals = search.proposer.propose(points, mask, number)
         starts.append(Starts(*(part.view(len(points), -1, *part.shape[1:]) for part in proposals)))
-    if search.num_seeds or number == 1:
-        starts.append(
-            seeds(points, mask, num_components=number, num_starts=max(search.num_seeds, 1), generator=generator)
-        )
+    if num_seeds := search.seeds(number):
+        starts.append(seeds(points, mask, num_components=number, num_starts=num_seeds, generator=generator))
     return starts
 
 
