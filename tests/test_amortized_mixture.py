@@ -33,6 +33,7 @@ ONLY_IN_THE_PLANE = dict.fromkeys(
 )
 
 
+@pytest.mark.as_installed  # some checks give parameters of the wrong type
 @parametrize_with_checks(
     [AmortizedMixture(n_components=2, init="k-means++"), AmortizedMixture(n_components=2)],
     expected_failed_checks=lambda estimator: ONLY_IN_THE_PLANE if estimator.init == "network" else {},

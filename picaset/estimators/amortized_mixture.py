@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -91,7 +91,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         self.reg_covar = reg_covar
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> "AmortizedMixture":
         """Fit one set of points, (N, D)."""
         points: Floats = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         self._take(self._search([points]), 0, len(points))
