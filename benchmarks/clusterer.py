@@ -167,7 +167,7 @@ def draw_figure(rows: list[dict[str, Any]], path: Path) -> None:
 
     rows = [row for row in rows if row["table"] == "time"]
     best = max(row["log_likelihood"] for row in rows)
-    figure = new_figure(9, 5)
+    figure = new_figure(10.5, 5)
     axis = figure.subplots()
     for family, (words, colour, above) in FAMILIES.items():
         mine = [row for row in rows if row["method"].startswith(family)]
