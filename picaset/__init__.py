@@ -23,10 +23,13 @@ from picaset.operators.slot_attention import SlotAttention
 from picaset.operators.soft_kmeans import SoftKMeans
 from picaset.operators.sort_pool import SortPool
 from picaset.operators.state import AttentionState
+from picaset.scale.shard import shard
+from picaset.scale.stream import stream
 from picaset.sets import SetBatch
 
 if TYPE_CHECKING:
     from picaset.estimators.amortized_mixture import AmortizedMixture
+    from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 
 __version__ = "0.1.0"
 
@@ -49,6 +52,7 @@ __all__ = [
     "Picaso",
     "PicasoPool",
     "SelfAttention",
+    "SetAnomalyDetector",
     "SetBatch",
     "SetTransformer",
     "SimilarSizeBatches",
@@ -59,9 +63,14 @@ __all__ = [
     "collate",
     "em_step",
     "log_likelihood",
+    "shard",
+    "stream",
 ]
 
-FROM_EXTRAS = {"AmortizedMixture": "picaset.estimators.amortized_mixture"}
+FROM_EXTRAS = {
+    "AmortizedMixture": "picaset.estimators.amortized_mixture",
+    "SetAnomalyDetector": "picaset.estimators.set_anomaly_detector",
+}
 """Names that need more than the core, and where they are; loaded on first use."""
 
 

@@ -4,6 +4,10 @@ Twice: once with the shapes of every signature checked at run time (``--jaxtypin
 marked ``as_installed``, without: those trace the code, or read the errors that a user would get.
 """
 
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import Phase, settings
@@ -11,6 +15,8 @@ from hypothesis import Phase, settings
 PHASES = [Phase.explicit, Phase.generate, Phase.shrink]
 settings.register_profile("fast", max_examples=10, deadline=None, derandomize=True, phases=PHASES)
 settings.load_profile("fast")
+# Generated data is kept between tests, and between their runs, but not where a user's is.
+os.environ["PICASET_CACHE"] = str(Path(tempfile.gettempdir()) / "picaset-tests")
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 

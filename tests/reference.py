@@ -251,3 +251,37 @@ def attention_network(weights, X, *, encode, num_encoders, num_steps, num_decode
     for index in range(num_decoders):
         T = self_attention(within(weights, f"decoder.{index}"), T, **block)
     return linear(weights, f"decoder.{num_decoders}", T)
+
+
+def em_routing(V, a, children, *, beta_use, beta_activation, num_iterations, inverse_temperature):
+    """Hinton 2018, Algorithm 1, child by child and parent by parent; V (O, W, J, H), a (N,), children (O, W)."""
+    O, W, J, H = V.shape
+    parents = {
+        i: [(o, w, j) for o in range(O) for w in range(W) if children[o, w] == i for j in range(J)]
+        for i in range(len(a))
+    }
+    R = np.zeros((O, W, J))
+    for places in parents.values():
+        for place in places:
+            R[place] = 1 / len(places)
+    for iteration in range(num_iterations):
+        mean, variance, act = np.zeros((O, J, H)), np.zeros((O, J, H)), np.zeros((O, J))
+        for o in range(O):
+            for j in range(J):
+                r = np.array([R[o, w, j] * a[children[o, w]] for w in range(W)])
+                share = r / (r.sum() + 1e-12)
+                mean[o, j] = share @ V[o, :, j]
+                variance[o, j] = share @ (V[o, :, j] - mean[o, j]) ** 2 + 1e-4
+                cost = ((beta_use[j] + np.log(np.sqrt(variance[o, j]))) * r.sum()).sum()
+                temperature = inverse_temperature * (1 - 0.95 ** (iteration + 1))
+                act[o, j] = sigmoid(temperature * (beta_activation[j] - cost))
+        for places in parents.values():
+            p = [
+                act[o, j]
+                * np.exp(-((V[o, w, j] - mean[o, j]) ** 2 / (2 * variance[o, j])).sum())
+                / np.sqrt((2 * pi * variance[o, j]).prod())
+                for o, w, j in places
+            ]
+            for place, density in zip(places, p, strict=True):
+                R[place] = density / sum(p)
+    return mean, act

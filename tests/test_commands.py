@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from picaset import PicasoPool
+from picaset import Picaso, PicasoPool, SetTransformer
 from picaset.commands import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
@@ -34,6 +35,9 @@ def test_every_command_has_examples_in_its_help(capsys):
 def test_the_examples_in_a_help_text_run_one_after_the_other(name: str, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").symlink_to(ROOT / "results")
+    if name == "pool":
+        np.save("points.npy", np.random.default_rng(0).normal(size=(1000, 2)).astype("float32"))
+        Picaso(2, 3, dim=16, num_inducing=4, num_outputs=4).save_pretrained("network")
     if name == "evaluate":
         assert main(shlex.split(EXAMPLES["train"][1])[1:]) == 0
     for example in EXAMPLES[name]:
@@ -63,6 +67,51 @@ def test_the_tour_says_so_when_something_matters(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(PicasoPool, "forward", reading_the_order)
     assert main(["tour", "--out", str(tmp_path)]) == 1
     assert "DIFFERENT" in capsys.readouterr().out
+
+
+def test_a_file_is_pooled_like_the_set_it_holds(tmp_path, capsys):
+    torch.manual_seed(0)
+    network = Picaso(2, 3, dim=16, num_inducing=4, num_outputs=4).eval()
+    network.save_pretrained(tmp_path / "network")
+    points = torch.randn(1000, 2)
+    np.save(tmp_path / "points.npy", points.numpy())
+    arguments = [str(tmp_path / "points.npy"), "--checkpoint", str(tmp_path / "network"), "--chunk", "70", "--json"]
+    assert main(["pool", *arguments, "--out", str(tmp_path / "pooled.npy")]) == 0
+    printed = torch.tensor(json.loads(capsys.readouterr().out)["prediction"])
+    torch.testing.assert_close(printed, network(points[None])[0].detach(), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(printed, torch.from_numpy(np.load(tmp_path / "pooled.npy")), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("points", "encoder", "message"),
+    [
+        (
+            np.array([[0.0, np.nan]]),
+            "induced",
+            "points.npy: elements must be finite; found NaN or infinity. Remove or replace it first.",
+        ),
+        (np.zeros((5, 3)), "induced", "Picaso: elements must have 2 features; those of "),
+        (np.zeros((5, 2)), "self", "SelfAttention cannot read a set in chunks"),
+        (np.array([["a", "b"]]), "induced", "points.npy must hold numbers; got <U1."),
+    ],
+)
+def test_a_file_that_cannot_be_pooled_is_one_line_and_no_traceback(points, encoder, message, tmp_path, capsys):
+    Picaso(2, 3, dim=16, num_inducing=4, encoder=encoder).save_pretrained(tmp_path / "network")
+    np.save(tmp_path / "points.npy", points)
+    assert main(["pool", str(tmp_path / "points.npy"), "--checkpoint", str(tmp_path / "network")]) == 1
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert shown.startswith("picaset: ")
+    assert shown.count("\n") == 1
+
+
+def test_a_checkpoint_of_a_network_nobody_knows_is_refused(tmp_path, capsys):
+    SetTransformer(2, 3, dim=16).save_pretrained(tmp_path / "network")
+    config = tmp_path / "network/config.json"
+    config.write_text(config.read_text().replace("SetTransformer", "Unheard"))
+    assert main(["pool", "points.npy", "--checkpoint", str(tmp_path / "network")]) == 1
+    known = "DeepSets, MixtureNetwork, Picaso, SetTransformer"
+    assert f"network must hold one of {known}; it holds a Unheard." in capsys.readouterr().err
 
 
 def test_versions_come_as_json_too(capsys):

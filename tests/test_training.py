@@ -24,6 +24,7 @@ from picaset.training.experiment import Experiment, Training
 from picaset.training.loop import resume, start
 from picaset.training.run_directory import RunDirectory
 from picaset.training.schedules import learning_rate
+from tests.celeba_files import write_celeba
 
 SMOKE = experiment("clustering-ae32-pb-sa", profile="smoke")
 KILLS = int(os.environ.get("PICASET_KILLS", "2"))
@@ -138,13 +139,27 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != SMOKE.name])
-def test_every_experiment_trains_in_its_smallest_size(name, tmp_path):
+@pytest.fixture(scope="module")
+def real_data(tmp_path_factory) -> Path:
+    """Folders like those of the real data, with generated contents."""
+    path = tmp_path_factory.mktemp("data")
+    write_celeba(path / "celeba", 320)
+    return path
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != SMOKE.name and not name.endswith("-toys")])
+def test_every_experiment_trains_in_its_smallest_size(name, tmp_path, real_data, monkeypatch):
+    monkeypatch.setenv("PICASET_DATA", str(real_data))
+    monkeypatch.setenv("PICASET_CACHE", str(real_data / "cache"))
     short = experiment(name, profile="smoke")
     short = replace(short, training=replace(short.training, steps=2))
     result = start(short, tmp_path / "run", silent=True, accelerator="cpu")
     assert result["steps"] == 2
-    assert all(torch.tensor(row["log_likelihood"]["0"]).isfinite() for row in result["moves"])
+    numbers = [row["log_likelihood"]["0"] for row in result.get("moves", [])] + list(
+        result.get("accuracy", {}).values()
+    )
+    assert bool(torch.tensor(numbers).isfinite().all())
+    assert 0 <= result.get("test", {"auroc": 0})["auroc"] <= 1
 
 
 @pytest.mark.parametrize("profile", ["smoke", "quick", "paper"])
@@ -225,6 +240,7 @@ def spoiled(unbroken: Path, tmp_path: Path, change) -> Path:
         (lambda c: c["task"].update(small_share=2), "small_share must be from 0 to 1; got 2"),
         (lambda c: c["task"].update(num_heads=3), "num_heads must divide dim; got num_heads=3 and dim=16"),
         (lambda c: c["training"].update(clip=-1), "clip must not be negative; got -1"),
+        (lambda c: c["training"].update(weight_decay=-1), "weight_decay must not be negative; got -1"),
         (lambda c: c.update(task=[]), "task must be an object with fields; got []"),
         (lambda c: c["task"].update(sizes=[3]), "task: sizes must be tuple"),
         (lambda c: c.update(kind="painting"), "there is no task 'painting'; tasks are clustering"),

@@ -10,6 +10,8 @@ import tyro
 from picaset.commands.cluster import Cluster
 from picaset.commands.evaluate import Evaluate
 from picaset.commands.experiments import Experiments
+from picaset.commands.odd import Odd
+from picaset.commands.pool import Pool
 from picaset.commands.report import Report
 from picaset.commands.reproduce import Reproduce
 from picaset.commands.tour import Tour
@@ -30,11 +32,13 @@ COMMANDS: dict[str, type[Command]] = {
     "tour": Tour,
     "cluster": Cluster,
     "train-clusterer": TrainClusterer,
+    "odd": Odd,
     "experiments": Experiments,
     "train": Train,
     "evaluate": Evaluate,
     "reproduce": Reproduce,
     "report": Report,
+    "pool": Pool,
     "version": Version,
 }
 

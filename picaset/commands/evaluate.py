@@ -7,6 +7,7 @@ from typing import Literal
 
 import tyro
 
+from picaset.data.folders import use_data_root
 from picaset.training.run_directory import RunDirectory
 
 
@@ -24,7 +25,11 @@ class Evaluate:
     which: Literal["final", "best"] = "final"
     """The network at the end, or the best one on the way."""
 
+    data_root: Path | None = None
+    """Folder of the real data sets, instead of PICASET_DATA."""
+
     def run(self) -> int:
+        use_data_root(self.data_root)
         directory = RunDirectory.open(self.run_directory)
         task = directory.experiment.task
         print(json.dumps(task.evaluate(task.read_network(directory.network(self.which)))))

@@ -9,6 +9,7 @@ import torch
 import tyro
 
 from picaset.commands.report import Report
+from picaset.data.folders import use_data_root
 from picaset.experiments import Profile, experiment
 from picaset.experiments.tables import TABLES, tables_named
 from picaset.extras import require
@@ -47,12 +48,15 @@ class Reproduce:
     """Train the rows that there is no record of, one after the other."""
     fresh: bool = False
     """Leave the records that came with the source aside."""
+    data_root: Path | None = None
+    """Folder of the real data sets, instead of PICASET_DATA; without either, generated data stands in."""
     threads: int | None = None
     """Threads to train with."""
     json: bool = False
     """Print where everything is as one JSON line, and nothing else."""
 
     def run(self) -> int:
+        use_data_root(self.data_root)
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         if self.train or self.profile == "smoke":  # before hours of training

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from picaset.data.folders import use_data_root
 from picaset.experiments import Profile, experiment
 from picaset.training.experiment import Experiment
 from picaset.training.loop import Launch, resume, start
@@ -47,12 +48,15 @@ class Train:
     """Where to train, as Lightning Fabric names it."""
     threads: int | None = None
     """Threads of each process; the bits of a run depend on it."""
+    data_root: Path | None = None
+    """Folder of the real data sets, instead of PICASET_DATA; without either, generated data stands in."""
     tensorboard: bool = False
     """Write curves that TensorBoard shows, too."""
     json: bool = False
     """Print the result as one JSON line, and nothing else."""
 
     def run(self) -> int:
+        use_data_root(self.data_root)
         if sum(choice is not None for choice in (self.name, self.config, self.resume)) != 1:
             raise ValueError("give one of: the name of an experiment, --config FILE, --resume DIRECTORY.")
         if self.name is None and (self.profile, self.seed, self.steps) != ("quick", 0, None):
@@ -69,6 +73,8 @@ class Train:
             result = resume(path, **options)
         else:
             chosen = self.chosen()
+            if not self.json:
+                print(f"{chosen.name}: {chosen.task.describe_data()}")
             path = self.out / run_name(chosen.name, chosen.profile, chosen.training.seed)
             result = start(chosen, path, **options)
         if self.json:

@@ -10,6 +10,7 @@ from torch.nn.functional import softplus
 
 from picaset.checks import check_choice, check_divides, check_positive
 from picaset.models.deep_sets import four_layers
+from picaset.models.moments import SMALLEST_DEVIATION, moments, moments_of_large
 from picaset.models.pooled import Encoder, attention_encoders
 from picaset.models.pretrained import PretrainedNetwork
 from picaset.operators.attention_pools import AttentionPool
@@ -22,13 +23,12 @@ from picaset.operators.mixture import Mixture
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool
 from picaset.operators.trace import Trace
+from picaset.scale.dispatch import num_passes, read_large
+from picaset.scale.large_set import LargeSet
 from picaset.sets import SetBatch
 
 Pool = Literal["picaso", "attention", "mean", "max"]
 Readout = Literal["linear", "moments"]
-
-SMALLEST_DEVIATION = 1e-3
-"""Below it no predicted component gets, so that no likelihood is infinite."""
 
 
 class MixtureNetwork(PretrainedNetwork):
@@ -163,8 +163,14 @@ class MixtureNetwork(PretrainedNetwork):
         """
         check_fits(self, elements, mask)
         estimates = self.network(elements, mask)  # (B, K, 2, D + 2), or (B, K, 1, D + 2) where both are one
-        chosen = torch.cat([estimates[:, :, 0], estimates[:, :, -1]]) if coarse else estimates[:, :, 0]
-        return Mixture(chosen[..., : self.dim_in], chosen[..., -2:-1].exp(), chosen[..., -1])
+        return self.mixture(torch.cat([estimates[:, :, 0], estimates[:, :, -1]]) if coarse else estimates[:, :, 0])
+
+    def read_large(self, large: LargeSet) -> Mixture:
+        """The prediction for a set that is read in chunks; see :func:`picaset.stream`."""
+        return self.mixture(read_large(self.network, large)[:, :, 0])
+
+    def mixture(self, estimates: Float[Tensor, "B K D_plus_2"]) -> Mixture:
+        return Mixture(estimates[..., : self.dim_in], estimates[..., -2:-1].exp(), estimates[..., -1])
 
     def trace(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None) -> Trace:
         """The templates and the attention of every step of the cascade."""
@@ -218,6 +224,20 @@ class Estimator(nn.Module):
             return coarse[:, :, None]
         return torch.stack([moments(self.claims(answers), encoded, elements, mask), coarse], dim=2)
 
+    def read_large(self, large: LargeSet) -> Float[Tensor, "B K S D_plus_2"]:
+        def shown(points: Tensor) -> Tensor:
+            return with_frequencies(points, self.num_frequencies)
+
+        encoded = large.map(shown)
+        for module in self.encoders:
+            encoded = read_large(module, encoded.keep(reads=num_passes(module)))
+        answers = self.decoder(read_large(self.pool, encoded.keep(reads=num_passes(self.pool))))
+        coarse = components(self.coarse(answers))
+        if self.claims is None:
+            return coarse[:, :, None]
+        claimed = moments_of_large(self.claims(answers), large, encoded)
+        return torch.stack([claimed, coarse], dim=2)
+
     def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
         encoded = with_frequencies(elements, self.num_frequencies)
         for encoder in self.encoders:
@@ -243,25 +263,6 @@ def components(read: Float[Tensor, "B K D_plus_2"]) -> Float[Tensor, "B K D_plus
     """Mean, logarithm of the variance and logarithm of the weight from numbers without bounds."""
     deviations = softplus(read[..., -2:-1]) + SMALLEST_DEVIATION
     return torch.cat([read[..., :-2], 2 * deviations.log(), read[..., -1:].log_softmax(dim=1)], dim=-1)
-
-
-def moments(
-    answers: Float[Tensor, "B K E"],
-    encoded: Float[Tensor, "B N E"],
-    elements: Float[Tensor, "B N D"],
-    mask: Bool[Tensor, "B N"] | None,
-) -> Float[Tensor, "B K D_plus_2"]:
-    """Mean, spread and number of the points that each answer claims; answers compete for every point."""
-    scores = answers @ encoded.transpose(1, 2) / math.sqrt(encoded.shape[2])  # (B, K, N)
-    claims = scores.softmax(dim=1)
-    if mask is not None:
-        claims = claims.masked_fill(~mask[:, None], 0.0)
-    claimed = claims.sum(dim=2, keepdim=True) + 1e-6  # (B, K, 1)
-    means = claims @ elements / claimed
-    squares = (elements[:, None] - means[:, :, None]).square().mean(dim=-1)  # (B, K, N)
-    variances = (claims * squares).sum(dim=2, keepdim=True) / claimed + SMALLEST_DEVIATION**2
-    weights = claimed / claimed.sum(dim=1, keepdim=True)
-    return torch.cat([means, variances.log(), weights.log()], dim=-1)
 
 
 def with_frequencies(points: Float[Tensor, "B N D"], num_frequencies: int) -> Float[Tensor, "B N E"]:

@@ -12,6 +12,8 @@ from picaset.operators.block import BlockOptions
 from picaset.operators.buckets import pool_in_buckets
 from picaset.operators.encoders import Elementwise, InducedSelfAttention, SelfAttention
 from picaset.operators.inputs import SetEncoder, SetPool, check_fits
+from picaset.scale.dispatch import num_passes, read_large
+from picaset.scale.large_set import LargeSet
 from picaset.sets import SetBatch
 
 Encoder = Literal["induced", "self", "elementwise"]
@@ -62,6 +64,12 @@ class PooledNetwork(PretrainedNetwork):
             check_fits(self, elements, mask)
             return pool_in_buckets(elements, self.forward)  # once for the whole network, not in every layer
         return self.decoder(self.pool(self.encode(elements, mask), mask))
+
+    def read_large(self, large: LargeSet) -> Tensor:
+        """The prediction for a set that is read in chunks; see :func:`picaset.stream`."""
+        for encoder in self.encoders:
+            large = read_large(encoder, large.keep(reads=num_passes(encoder)))
+        return self.decoder(read_large(self.pool, large.keep(reads=num_passes(self.pool))))
 
 
 def attention_encoders(

@@ -113,11 +113,19 @@ class SlotAttention(SetPool):
 
     def initial_slots(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B K E"]:
         """The slots before the first step."""
+        return self.slots_from(self.draw(elements.shape[0]))
+
+    def draw(self, num_sets: int) -> Float[Tensor, "B K E"]:
+        """What slots are sampled by: fresh in training, the same every time in evaluation."""
         if self.initial == "learned":
-            return self.slots.expand(elements.shape[0], -1, -1)
-        draws = self.draws.expand(elements.shape[0], -1, -1)
-        if self.training:
-            draws = torch.randn_like(draws)
+            return torch.zeros_like(self.slots).expand(num_sets, -1, -1)
+        draws = self.draws.expand(num_sets, -1, -1)
+        return torch.randn_like(draws) if self.training else draws
+
+    def slots_from(self, draws: Float[Tensor, "B K E"]) -> Float[Tensor, "B K E"]:
+        """Learned slots, whatever was drawn, or slots from the learned Gaussian."""
+        if self.initial == "learned":
+            return self.slots.expand(draws.shape[0], -1, -1)
         return self.slots_mean + self.slots_log_deviation.exp() * draws
 
     def project(self, elements: Float[Tensor, "B N D"]) -> tuple[Float[Tensor, "B N E"], Float[Tensor, "B N E"]]:
@@ -137,7 +145,12 @@ class SlotAttention(SetPool):
         self, slots: Float[Tensor, "B K E"], shares: Float[Tensor, "B K N"], values: Float[Tensor, "B N E"]
     ) -> Float[Tensor, "B K E"]:
         """The slots after taking in their shares."""
-        total = shares.sum(dim=-1, keepdim=True)
-        updates = (shares @ values / torch.where(total == 0, 1.0, total)).to(slots.dtype)
+        return self.update(slots, shares.sum(dim=-1, keepdim=True), shares @ values)
+
+    def update(
+        self, slots: Float[Tensor, "B K E"], total: Float[Tensor, "B K 1"], weighted: Float[Tensor, "B K E"]
+    ) -> Float[Tensor, "B K E"]:
+        """The slots after taking in shares that add up to these sums."""
+        updates = (weighted / torch.where(total == 0, 1.0, total)).to(slots.dtype)
         slots = self.recurrence(updates.flatten(0, 1), slots.flatten(0, 1)).unflatten(0, slots.shape[:2])
         return slots + self.feed_forward(self.update_norm(slots))

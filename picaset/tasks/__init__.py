@@ -5,7 +5,14 @@ A task is a frozen dataclass, so that it is its own configuration, and has the m
 
 from picaset.tasks.clustering import Clustering
 from picaset.tasks.mixture_proposals import MixtureProposals
+from picaset.tasks.odd_one_out import OddOneOut
 from picaset.tasks.task import Task
+from picaset.tasks.viewpoints import Viewpoints
 
-TASKS: dict[str, type[Task]] = {"clustering": Clustering, "mixture-proposals": MixtureProposals}
+TASKS: dict[str, type[Task]] = {
+    "clustering": Clustering,
+    "mixture-proposals": MixtureProposals,
+    "odd-one-out": OddOneOut,
+    "viewpoints": Viewpoints,
+}
 """By the name that stands in ``config.json``."""

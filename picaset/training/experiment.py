@@ -32,6 +32,8 @@ class Training:
     """Steps over which the learning rate rises to its highest, where the schedule does not say."""
     clip: float = 0.0
     """The norm that gradients are cut back to; 0 leaves them as they are."""
+    weight_decay: float = 0.0
+    """What every weight loses of itself in a step, times the learning rate (AdamW); 0 is plain Adam."""
     average: float = 0.0
     """What a running average of the weights keeps of itself at each step; 0 takes the last weights instead."""
     score_every: int = 1000
@@ -49,7 +51,7 @@ class Training:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
         if not 0 <= self.average < 1:
             raise ValueError(f"average must be at least 0 and below 1; got {self.average}.")
-        for name in ("clip", "warmup_steps"):
+        for name in ("clip", "warmup_steps", "weight_decay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}.")
         if self.learning_rate <= 0:

@@ -146,8 +146,9 @@ def restored(fabric: Any, directory: RunDirectory, experiment: Experiment) -> St
     training = experiment.training
     torch.manual_seed(training.seed)  # pyright: ignore[reportUnknownMemberType]
     network = experiment.task.build_network()
+    kind = torch.optim.AdamW if training.weight_decay else torch.optim.Adam
     # One kernel for all weights, where there is one.
-    optimizer = torch.optim.Adam(network.parameters(), lr=training.learning_rate, fused=True)
+    optimizer = kind(network.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True)
     wrapped, wrapped_optimizer = fabric.setup(network, optimizer)
     average = None
     if training.average:

@@ -1,0 +1,1 @@
+"""One set too large for memory, or for one machine."""

@@ -1,0 +1,208 @@
+"""The task of novel viewpoints: what it trains on, what it shows, what it measures."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from picaset.data.crops import centre_crops, normalised
+from picaset.data.views import CATEGORIES
+from picaset.experiments import experiment
+from picaset.experiments.viewpoints import ROWS
+from picaset.models.convolutional_stem import ConvolutionalStem
+from picaset.models.view_classifier import ViewClassifier
+from picaset.tasks.viewpoint_scores import Look, accuracies, predict
+from picaset.tasks.viewpoints import Viewpoints, examples, objects, shuffled, some
+from picaset.training.loop import resume, start
+from picaset.training.run_directory import RunDirectory
+
+TINY = Viewpoints(data="toys-tiny", dim=16, num_heads=2, num_inducing=4, num_scored=10)
+
+
+class Oracle(nn.Module):
+    """Knows every image by heart."""
+
+    def __init__(self, images: torch.Tensor, labels: torch.Tensor, wrong: torch.Tensor | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+        self.images, self.labels = normalised(images), labels.clone()
+        if wrong is not None:
+            self.labels[wrong] = (self.labels[wrong] + 1) % 5
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        found = torch.cdist(images.flatten(1), self.images.flatten(1)).argmin(dim=1)
+        return 10.0 * nn.functional.one_hot(self.labels[found], 5).float()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_step_sees_the_same_examples_whenever_it_is_asked_for(row):
+    task = experiment(f"viewpoints-azimuth-{row}", profile="smoke").task
+    first, again, other = (task.batch(step, seed=3, num_examples=7, progress=0.1) for step in (5, 5, 6))
+    assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+    assert not torch.equal(first[0], other[0])
+    cameras = 2 if task.stereo else 1
+    bag = task.network in ("deep-sets", "set-transformer", "picaso")
+    assert first[0].shape == ((7, 64, 16) if bag else (7, cameras, 32, 32))
+
+
+def test_an_epoch_goes_through_all_examples_once():
+    seen = torch.cat([shuffled(step, seed=0, num_examples=4, total=10) for step in range(5)])
+    assert sorted(seen[:10].tolist()) == sorted(seen[10:].tolist()) == list(range(10))
+    assert seen[:10].tolist() != seen[10:].tolist()
+
+
+@pytest.mark.parametrize("split", ["azimuth", "elevation"])
+def test_training_never_sees_a_novel_viewpoint_or_a_test_object(split):
+    training, test = objects("toys-tiny")
+    familiar = training.where(training.familiar(split))
+    task = replace(TINY, split=split, network="view-classifier", stereo=True)
+    inputs, labels, _ = task.batch(0, seed=0, num_examples=len(familiar), progress=0.0)
+    assert sorted(labels.tolist()) == sorted(familiar.category.tolist())
+    assert not set(training.instance.tolist()) & set(test.instance.tolist())
+    assert len(inputs) == len(familiar)
+
+
+def test_two_cameras_are_two_examples_unless_they_are_a_pair():
+    views = objects("toys-tiny")[1]
+    images, labels = examples(views, stereo=False)
+    assert images.shape == (2 * len(views), 1, 48, 48)
+    assert torch.equal(images[5, 0], views.images[2, 1])
+    assert int(labels[5]) == int(views.category[2])
+    assert examples(views, stereo=True)[0] is views.images
+
+
+def test_accuracies_are_the_shares_of_right_answers():
+    views = objects("toys-tiny")[1]
+    familiar = views.familiar("azimuth")
+    wrong = torch.zeros(len(views), dtype=torch.bool)
+    wrong[torch.where(~familiar)[0][:6]] = True
+    oracle = Oracle(centre_crops(views.images), views.category, wrong)
+    found = accuracies(oracle, views, "azimuth", Look(bag=False), stereo=True, most=0)
+    novel = int((~familiar).sum())
+    assert found["accuracy"]["familiar"] == 1.0
+    assert found["accuracy"]["novel"] == pytest.approx(1 - 6 / novel)
+    assert found["accuracy"]["novel_moved"] < 1.0
+    assert found["examples"] == {"novel": novel, "familiar": len(views) - novel}
+    assert sum(map(sum, found["confusion"])) == novel
+    assert sum(found["confusion"][k][k] for k in range(5)) == novel - 6
+    assert [row["azimuth"] for row in found["by_viewpoint"]] == [0, 6, 12, 18, 24, 30]
+    assert [row["degrees"] for row in found["by_viewpoint"]] == [0, 20, 80, 120, 60, 0]
+    assert sum(row["accuracy"] * row["examples"] for row in found["by_viewpoint"]) == pytest.approx(len(views) - 6)
+    json.dumps(found)
+
+
+def test_test_crops_are_averaged():
+    images = objects("toys-tiny")[1].images[:3]
+    torch.manual_seed(0)
+    network = ViewClassifier(5, channels_in=2, dim=16, num_heads=2).eval()
+    middle = torch.zeros(3, 2, dtype=torch.long)
+    together = predict(network, images, middle, Look(bag=False, num_crops=5, mirror=True))
+    each = [
+        predict(network, view, middle + torch.tensor(offset), Look(bag=False))
+        for offset in Look(bag=False, num_crops=5).offsets()
+        for view in (images,)
+    ]
+    flipped = [
+        predict(network, images.flip(3), middle + torch.tensor([down, -right]), Look(bag=False))
+        for down, right in Look(bag=False, num_crops=5).offsets()
+    ]
+    assert_close(together, torch.stack([*each, *flipped]).mean(dim=0))
+    assert [len(Look(bag=False, num_crops=count).offsets()) for count in (1, 5, 9)] == [1, 5, 9]
+
+
+def test_a_bag_of_patches_has_no_order():
+    task = replace(TINY, network="picaso")
+    network = task.build_network().eval()
+    inputs, _, _ = task.batch(0, seed=0, num_examples=3, progress=0.0)
+    assert_close(network(inputs), network(inputs[:, torch.randperm(64)]), atol=1e-5, rtol=1e-4)
+
+
+def test_some_of_the_examples_are_spread_over_all():
+    images, labels = some(torch.arange(10), torch.arange(10), count=4)
+    assert images.tolist() == labels.tolist() == [0, 2, 5, 7]
+    assert len(some(torch.arange(10), torch.arange(10), count=0)[0]) == 10
+
+
+def test_places_are_left_out_in_training_alone():
+    torch.manual_seed(0)
+    network = ViewClassifier(5, dim=16, num_heads=2, patch_dropout=0.5)
+    images = torch.randn(2, 1, 32, 32)
+    assert not torch.equal(network(images), network(images))
+    assert network.encode(images)[1] is not None
+    network.eval()
+    assert torch.equal(network(images), network(images))
+    trace = network.trace(images)
+    assert trace.attention.shape == (3, 2, 2, 4, 64)
+    assert_close(trace.attention.sum(dim=-1), torch.ones(3, 2, 2, 4))
+
+
+def test_a_run_of_ours_that_was_stopped_ends_with_the_same_bits(tmp_path):
+    chosen = experiment("viewpoints-elevation-ours", profile="smoke")
+    chosen = replace(chosen, training=replace(chosen.training, weight_decay=0.05, average=0.9))
+    results = list[dict[str, object]]()
+    for name, first in (("whole", None), ("stopped", 3)):
+        if first is not None:  # as if killed after a checkpoint: the same run, begun anew from there
+            start(chosen, tmp_path / name, silent=True, accelerator="cpu")
+            (tmp_path / name / "result.json").unlink()
+            for checkpoint in RunDirectory(tmp_path / name).checkpoints()[1:]:
+                for file in checkpoint.iterdir():
+                    file.unlink()
+                checkpoint.rmdir()
+            result = resume(tmp_path / name, silent=True, accelerator="cpu")
+        else:
+            result = start(chosen, tmp_path / name, silent=True, accelerator="cpu")
+        results.append({key: result[key] for key in ("accuracy", "by_viewpoint", "confusion", "best_score")})
+    assert results[0] == results[1]
+
+
+def test_without_the_real_data_the_stand_in_is_used_and_said(monkeypatch):
+    monkeypatch.delenv("PICASET_DATA", raising=False)
+    chosen = experiment("viewpoints-azimuth-pb3", profile="quick")
+    assert chosen.name == "viewpoints-azimuth-pb3-toys"
+    assert chosen == experiment("viewpoints-azimuth-pb3-toys", profile="quick")
+    assert chosen.task.describe_data().startswith("stand-in for smallNORB")
+
+
+def test_where_the_real_data_is_found_it_is_used_and_said(monkeypatch, tmp_path):
+    for name in ("small_norb_train_48.npz", "small_norb_test_48.npz"):
+        (tmp_path / "smallnorb").mkdir(exist_ok=True)
+        (tmp_path / "smallnorb" / name).touch()
+    monkeypatch.setenv("PICASET_DATA", str(tmp_path))
+    chosen = experiment("viewpoints-azimuth-pb3", profile="paper")
+    assert (chosen.name, chosen.task.data) == ("viewpoints-azimuth-pb3", "small-norb")
+    assert chosen.task.describe_data() == "smallNORB, novel azimuths"
+    assert experiment("viewpoints-azimuth-pb3-toys", profile="paper").task.data == "toys"
+
+
+def test_real_data_that_is_not_there_is_asked_for(monkeypatch):
+    monkeypatch.delenv("PICASET_DATA", raising=False)
+    with pytest.raises(ValueError, match=r"smallNORB is needed: set PICASET_DATA, or --data-root, to the folder"):
+        objects("small-norb")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_test_crops": 4}, "num_test_crops must be 1, 5 or 9; got 4"),
+        ({"num_tested": -1}, "num_scored must be at least 1 and num_tested not negative; got 10, -1"),
+        ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and below 1; got 1.0"),
+        ({"scale": -0.5}, "scale must not be negative; got -0.5"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        replace(TINY, **settings)
+
+
+def test_impossible_networks_are_refused():
+    with pytest.raises(ValueError, match=r"patch_dropout must be at least 0 and below 1; got 1\.0"):
+        ViewClassifier(5, dim=16, patch_dropout=1.0)
+    with pytest.raises(
+        ValueError, match="dim must be a multiple of 8 and image_size of 4; got dim=12 and image_size=32"
+    ):
+        ConvolutionalStem(1, 12)
+    assert len(CATEGORIES) == 5
