@@ -7,6 +7,7 @@ marked ``as_installed``, without: those trace the code, or read the errors that 
 import os
 import tempfile
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import torch
@@ -26,6 +27,12 @@ def several_buckets():
     from picaset.operators import buckets
 
     buckets.NEGLIGIBLE = 0
+
+
+@pytest.fixture(autouse=True)
+def a_folder_for_trained_networks(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What one test trains, no other finds, and no user."""
+    monkeypatch.setenv("PICASET_WEIGHTS", str(tmp_path_factory.getbasetemp() / f"weights-{uuid4().hex}"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
