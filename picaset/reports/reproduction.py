@@ -63,26 +63,31 @@ def lead(records: Sequence[Record], profile: str) -> str:
 
 
 def clustering_section(records: Sequence[Record], folders: Sequence[Path], out: Path) -> Section:
-    runs = [record for record in records if record.experiment.kind == "clustering"]
-    figures = clustering_figures.draw_all(runs, out / "figures")
+    figures = clustering_figures.draw_all(of_kind(records, "clustering"), out / "figures")
     return Section(
         anchor="clustering",
         title="Clustering under shift",
         text="A network reads a set of points and predicts the mixture of four Gaussians that they come from, in one "
         "pass. At test time the points are moved to where training never was.",
-        tables=clustering_tables(runs, folders),
+        tables=clustering_tables(records, folders),
         figures=[drawing(paths[0], caption) for caption, paths in figures.items()],
     )
 
 
 def clustering_tables(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
+    runs = of_kind(records, "clustering")
     tables = [
-        clustering.table_2(records),
-        clustering.refinement(records, baselines(folders, records[0].experiment.profile)),
-        clustering.other_moves(records),
-        clustering.ablations(records),
+        clustering.table_2(runs),
+        clustering.refinement(runs, baselines(folders, records[0].experiment.profile)),
+        clustering.other_moves(runs),
+        clustering.ablations(runs),
     ]
     return [table for table in tables if table is not None]
+
+
+def of_kind(records: Sequence[Record], kind: str) -> list[Record]:
+    """The runs of one task."""
+    return [record for record in records if record.experiment.kind == kind]
 
 
 def baselines(folders: Sequence[Path], profile: str) -> list[dict[str, Any]]:
