@@ -35,6 +35,7 @@ def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path
     axes = figure.subplots(rows, columns, squeeze=False).flat
     for axis, panel in zip(axes, shown, strict=False):
         draw_panel(axis, panel)
+        axis.set_aspect("equal", adjustable="datalim")
         axis.set_title(panel.title, fontsize=11)
         axis.set_xlabel(axis_names[0])
         axis.set_ylabel(axis_names[1])
@@ -55,7 +56,6 @@ def draw_panel(axis: Any, panel: Panel) -> None:
         width, height = 4 * np.sqrt(variance)  # two deviations to each side
         axis.add_patch(Ellipse(mean, width, height, facecolor="none", edgecolor=colour, linewidth=2))
         axis.plot(*mean, marker="+", markersize=9, color=colour, markeredgewidth=2)
-    axis.set_aspect("equal", adjustable="datalim")
     axis.tick_params(labelsize=8, colors="#777777")
     axis.grid(color="#eeeeee")
     axis.set_axisbelow(True)
