@@ -1,9 +1,20 @@
-"""Writing files so that an interruption, or a full disk, loses nothing that was there."""
+"""Writing files so that an interruption, or a full disk, loses nothing that was there; reading what may be damaged."""
 
+import json
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object that a file holds; an empty one where it holds something else."""
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}); was it cut short?") from None
+    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
 
 
 @contextmanager

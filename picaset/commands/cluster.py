@@ -111,13 +111,11 @@ class Cluster:
 
     def draw(self, clustered: Any) -> None:
         panels = list[Panel]()
-        labels, _ = clustered.labels()
-        for index, (name, mixture) in enumerate(zip(clustered.sets, clustered.mixtures, strict=True)):
-            variances = np.broadcast_to(mixture.covariances_.reshape(mixture.n_components_, -1), mixture.means_.shape)
+        labels, _ = clustered.labels
+        for name, mine, mixture in zip(clustered.sets, clustered.members, clustered.mixtures, strict=True):
             title = name if self.set else f"{len(clustered.points)} points"
-            panels.append(
-                Panel(title, clustered.of_set(index), labels[clustered.owners == index], mixture.means_, variances)
-            )
+            variances = mixture.variances_by_coordinate()
+            panels.append(Panel(title, clustered.points[mine], labels[mine], mixture.means_, variances))
         assert self.plot is not None
         draw_mixtures(panels, clustered.columns, self.plot)
 
@@ -133,7 +131,8 @@ class Cluster:
         if count > MOST_PRINTED:
             console.print(f"and {count - MOST_PRINTED} sets more; --parameters writes them all")
         if compared is not None:
-            console.print(comparison_table(compared))
+            found = ", a number that ours had to find first" if self.components == "auto" else ""
+            console.print(comparison_table(compared, title=f"as many components for both{found}"))
         for path in (self.labels, self.parameters, self.plot):
             if path is not None:
                 console.print(f"written: {path}")
@@ -181,8 +180,8 @@ def compare(clustered: Any) -> dict[str, Any]:
     }
 
 
-def comparison_table(compared: dict[str, Any]) -> Table:
-    table = Table(title="as many components for both")
+def comparison_table(compared: dict[str, Any], *, title: str) -> Table:
+    table = Table(title=title)
     for name in ("", "log-likelihood", "seconds"):
         table.add_column(name, justify="right" if name else "left")
     for name, row in compared.items():

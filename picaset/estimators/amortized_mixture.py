@@ -19,7 +19,7 @@ from picaset.estimators.scikit_learn import (
     validate_data,
 )
 from picaset.estimators.sets_of_arrays import read_sets
-from picaset.sets import SetBatch
+from picaset.sets import SetBatch, offsets_of
 
 Floats = NDArray[np.float64]
 Init = Literal["network", "k-means++"]
@@ -94,18 +94,18 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: Any = None) -> "AmortizedMixture":
         """Fit one set of points, (N, D)."""
         points: Floats = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        self._take(self._search([points]), 0, len(points))
+        self._take(self._search([points]), 0, len(points), self._numbers())
         return self
 
     def fit_many(self, sets: Sequence[ArrayLike]) -> "list[AmortizedMixture]":
         """Fit every set, each (n, D) with an n of its own; returns a fitted mixture for each, and leaves this one."""
         arrays = read_sets(sets, caller="AmortizedMixture.fit_many")
-        found = self._search(arrays)
+        found, numbers = self._search(arrays), self._numbers()
         mixtures = list[AmortizedMixture]()
         for index, points in enumerate(arrays):
             one = type(self)(**self.get_params(deep=False))
             one.n_features_in_ = int(points.shape[1])
-            one._take(found, index, len(points))
+            one._take(found, index, len(points), numbers)
             mixtures.append(one)
         return mixtures
 
@@ -138,7 +138,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         random = check_random_state(self.random_state)
         counts = random.multinomial(n_samples, self.weights_ / self.weights_.sum())
         labels = np.repeat(np.arange(self.n_components_), counts)
-        deviations = np.sqrt(self._variances())[labels]
+        deviations = np.sqrt(self.variances_by_coordinate())[labels]
         return self.means_[labels] + deviations * random.standard_normal((n_samples, self.means_.shape[1])), labels
 
     def bic(self, X: ArrayLike) -> float:
@@ -173,7 +173,8 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         generator = torch.Generator().manual_seed(seed)
-        found = find_mixtures(SetBatch.from_list(arrays), numbers, search, generator=generator)
+        batch = SetBatch(torch.as_tensor(np.concatenate(arrays)), offsets_of(torch.tensor(sizes)))
+        found = find_mixtures(batch, numbers, search, generator=generator)
         lost = ~(found.log_likelihood.isfinite().all(dim=1) & found.variances.isfinite().all(dim=(1, 2, 3)))
         if bool(lost.any()):
             raise ValueError(
@@ -201,9 +202,9 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         check_positive(caller=caller, n_components=int(self.n_components))
         return [int(self.n_components)]
 
-    def _take(self, found: Found, index: int, size: int) -> None:
-        """Become the mixture that was found for a set of so many points."""
-        numbers, choice = self._numbers(), 0
+    def _take(self, found: Found, index: int, size: int, numbers: list[int]) -> None:
+        """Become the mixture that was found for a set of so many points, of all those numbers of components."""
+        choice = 0
         if self.n_components == "auto":
             totals = found.log_likelihood[index].double().numpy() * size
             self.bic_by_components_ = {
@@ -231,13 +232,14 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         columns = list[Floats]()
         with np.errstate(divide="ignore"):
             log_weights = np.log(self.weights_)
-        for mean, variance, log_weight in zip(self.means_, self._variances(), log_weights, strict=True):
+        for mean, variance, log_weight in zip(self.means_, self.variances_by_coordinate(), log_weights, strict=True):
             exponent = (np.square(points - mean) / variance).sum(axis=1)
             columns.append(log_weight - 0.5 * (exponent + np.log(2 * math.pi * variance).sum()))
         return np.stack(columns, axis=1)
 
-    def _variances(self) -> Floats:
-        """One for each component and coordinate, (K, D)."""
+    def variances_by_coordinate(self) -> Floats:
+        """``covariances_`` as one variance for each component and coordinate, (K, D), whatever their type."""
+        check_is_fitted(self)
         one_each = self.covariances_[:, None] if self.covariance_type == "spherical" else self.covariances_
         return np.broadcast_to(one_each, self.means_.shape)
 

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ class ClusteredTable:
     """Of the table, in its order; those with missing values are left out."""
     points: NDArray[np.float64]
     sets: Sequence[str]
-    owners: NDArray[np.int64]
-    """For each row, the index of its set."""
+    members: Sequence[NDArray[np.int64]]
+    """For each set, which of the points are its own."""
     mixtures: Sequence[AmortizedMixture]
     seconds: float
 
@@ -39,13 +40,13 @@ class ClusteredTable:
         return self.table.num_rows - len(self.rows)
 
     def of_set(self, index: int) -> NDArray[np.float64]:
-        return self.points[self.owners == index]
+        return self.points[self.members[index]]
 
+    @cached_property
     def labels(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The component of every row, counted within its set, and how likely it is."""
         labels, likely = np.zeros(len(self.rows), dtype=np.int64), np.zeros(len(self.rows))
-        for index, mixture in enumerate(self.mixtures):
-            mine = self.owners == index
+        for mine, mixture in zip(self.members, self.mixtures, strict=True):
             probabilities = mixture.predict_proba(self.points[mine])
             labels[mine], likely[mine] = probabilities.argmax(axis=1), probabilities.max(axis=1)
         return labels, likely
@@ -53,11 +54,10 @@ class ClusteredTable:
     def parameters(self) -> list[dict[str, Any]]:
         """One entry for each component of each set, as JSON values."""
         found = list[dict[str, Any]]()
-        for index, (name, mixture) in enumerate(zip(self.sets, self.mixtures, strict=True)):
-            variances = np.broadcast_to(mixture.covariances_.reshape(mixture.n_components_, -1), mixture.means_.shape)
-            size = int((self.owners == index).sum())
+        for name, mine, mixture in zip(self.sets, self.members, self.mixtures, strict=True):
+            variances = mixture.variances_by_coordinate()
             for component in range(mixture.n_components_):
-                entry: dict[str, Any] = {"set": name, "points": size, "component": component}
+                entry: dict[str, Any] = {"set": name, "points": len(mine), "component": component}
                 entry["weight"] = float(mixture.weights_[component])
                 for column, mean, variance in zip(
                     self.columns, mixture.means_[component], variances[component], strict=True
@@ -68,7 +68,7 @@ class ClusteredTable:
 
     def write_labels(self, path: Path) -> None:
         """The table as CSV, with the component of each row and how likely it is; left-out rows have neither."""
-        labels, likely = self.labels()
+        labels, likely = self.labels
         given = {
             int(row): (str(label), f"{share:.4f}") for row, label, share in zip(self.rows, labels, likely, strict=True)
         }
@@ -124,8 +124,9 @@ def cluster_table(
     names, owners = [EVERYTHING], np.zeros(len(rows), dtype=np.int64)
     if set_column is not None:
         names, owners = in_order_of_appearance(table.column(set_column)[rows])
-    order = np.argsort(owners, kind="stable")
-    sets = np.split(values[rows][order], np.cumsum(np.bincount(owners))[:-1])
+    members = np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
+    used = values[rows]
+    sets = [used[mine] for mine in members]
     for name, points in zip(names, sets, strict=True):
         needed = max(2, estimator.n_components) if isinstance(estimator.n_components, int) else 2
         if len(points) < needed:
@@ -133,9 +134,7 @@ def cluster_table(
             raise ValueError(f"{which} has {len(points)} points; at least {needed} are needed.")
     began = time.perf_counter()
     mixtures = estimator.fit_many(sets)
-    return ClusteredTable(
-        table, chosen, rows, values[rows], names, owners, mixtures, seconds=time.perf_counter() - began
-    )
+    return ClusteredTable(table, chosen, rows, used, names, members, mixtures, seconds=time.perf_counter() - began)
 
 
 def columns_of_numbers(table: Table, *, but: str | None) -> list[str]:

@@ -22,7 +22,7 @@ from picaset.estimators.batched_em import Points, Starts, climb, features
 from picaset.estimators.seeding import seeds
 from picaset.models.mixture_proposer import MixtureProposer
 from picaset.operators.buckets import in_buckets
-from picaset.operators.canonicalize import Place, place_of
+from picaset.operators.canonicalize import Place, canonical_of
 from picaset.sets import SetBatch
 
 CACHED = 500_000
@@ -124,11 +124,7 @@ def find_together(
     generator: torch.Generator,
 ) -> Found:
     """The same for sets that are padded together, in parts that stay in the processor's cache."""
-    place = place_of(points, mask)
-    canonical = (points - place.shift) / place.scale
-    if mask is not None:
-        canonical = canonical.masked_fill(~mask[..., None], 0.0)
-
+    canonical, place = canonical_of(points, mask)
     tried, kept = ([count(number) for number in numbers] for count in (search.num_starts, search.num_kept))
     screened = [
         screen(canonical[part], mask if mask is None else mask[part], numbers, search, generator)

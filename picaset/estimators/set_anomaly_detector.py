@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from picaset.checks import check_choice, check_positive
 from picaset.estimators.made_odd import SMALLEST, Examples, labelled, made_odd
 from picaset.estimators.scikit_learn import BaseEstimator, check_is_fitted, check_random_state
 from picaset.estimators.sets_of_arrays import read_sets
-from picaset.files import replacing
+from picaset.files import read_json, replacing
 from picaset.models.element_scorer import ElementPool, ElementScorer
 from picaset.sets import SetBatch
 
@@ -177,11 +177,7 @@ class SetAnomalyDetector(BaseEstimator):
             raise FileNotFoundError(
                 f"{path} does not exist; a detector is a folder that SetAnomalyDetector.save wrote."
             )
-        try:
-            found = json.loads(path.read_text())
-        except ValueError as error:
-            raise ValueError(f"{path} is not JSON ({error}); was it cut short?") from None
-        described = cast(dict[str, Any], found) if isinstance(found, dict) else {}
+        described = read_json(path)
         if described.get("format") != FORMAT:
             raise ValueError(f'{path} is not the description of a detector: "format" must be "{FORMAT}".')
         try:

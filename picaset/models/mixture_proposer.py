@@ -16,7 +16,7 @@ from picaset.checks import check_divides, check_positive
 from picaset.models.mixture_network import components, with_frequencies
 from picaset.models.pretrained import PretrainedNetwork
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
-from picaset.operators.canonicalize import place_of
+from picaset.operators.canonicalize import canonical_of
 from picaset.operators.encoders import SelfAttention
 from picaset.operators.inputs import read_set
 from picaset.operators.mixture import Mixture
@@ -119,10 +119,7 @@ class MixtureProposer(PretrainedNetwork):
                 f"{type(self).__name__}: num_components must be from 1 to {self.max_components}; got {num_components}."
             )
         elements, mask = read_set(self, elements, mask)
-        place = place_of(elements, mask)
-        canonical = (elements - place.shift) / place.scale
-        if mask is not None:
-            canonical = canonical.masked_fill(~mask[..., None], 0.0)
+        canonical, place = canonical_of(elements, mask)
         found = self.propose(canonical, mask, num_components, every_step=every_step)
         steps = len(found.means) // (len(elements) * self.num_proposals)
         shift, scale = (part.repeat_interleave(self.num_proposals, dim=0).repeat(steps, 1, 1) for part in place)

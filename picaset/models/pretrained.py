@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
 
-from picaset.files import replacing
+from picaset.files import read_json, replacing
 
 FORMAT = "picaset-network"
 FORMAT_VERSION = 1
@@ -86,11 +86,7 @@ def check_exists(path: Path) -> None:
 
 def read_description(path: Path) -> Description:
     check_exists(path)
-    try:
-        found = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); was it cut short?") from None
-    described = cast(dict[str, Any], found) if isinstance(found, dict) else {}
+    described = read_json(path)
     if described.get("format") != FORMAT:
         raise ValueError(f'{path} is not the description of a picaset network: "format" must be "{FORMAT}".')
     if described.get("format_version") != FORMAT_VERSION:

@@ -77,6 +77,15 @@ class Canonicalize(nn.Module):
         return self.restore(self.network(canonical, None if present is None else present[:, :slots]), shift, scale)
 
 
+def canonical_of(
+    elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None
+) -> tuple[Float[Tensor, "B N D"], Place]:
+    """The set at the origin with unit spread, zero where an element is absent, and where it was."""
+    place = place_of(elements, mask)
+    canonical = (elements - place.shift) / place.scale
+    return without(canonical, None if mask is None else ~mask[..., None]), place
+
+
 def place_of(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Place:
     """The mean of a set, and the root of its mean squared deviation over elements and features."""
     absent = None if mask is None else ~mask[..., None]
