@@ -36,7 +36,7 @@ def quick(task: OddOneOut, seed: int) -> tuple[OddOneOut, Training]:
         steps=3000, batch_size=2, learning_rate=5e-4, clip=1.0, average=0.995, score_every=250, checkpoint_every=250,
         seed=seed,
     )  # fmt: skip
-    return task, replace(training, steps=6000) if task.data == "celeba" else training
+    return task, training
 
 
 def smoke(task: OddOneOut, seed: int) -> tuple[OddOneOut, Training]:
