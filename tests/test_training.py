@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -130,6 +131,29 @@ def test_two_devices_train_like_one_with_the_doubled_batch(unbroken, tmp_path):
     assert_close(weights[1], weights[0], rtol=0, atol=2e-3)
     for name in weights[0]:
         assert "key_map.bias" in name or (weights[1][name] - weights[0][name]).abs().mean() < 2e-4, name
+
+
+@pytest.mark.as_installed
+def test_two_machines_train_like_one(unbroken, tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        meeting = f"localhost:{free.getsockname()[1]}"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", meeting, "-m", "picaset", "train", SMOKE.name]
+    command += ["--profile", "smoke", "--nodes", "2", "--accelerator", "cpu", "--out", str(tmp_path)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    machines = [subprocess.Popen(command, **quiet) for _ in range(2)]
+    for machine in machines:
+        said = machine.communicate(timeout=300)[1]
+        assert machine.returncode == 0, said
+    one, two = (RunDirectory(path).result for path in (unbroken, tmp_path / "clustering-ae32-pb-sa-smoke-seed0"))
+    assert two["best_score"] == pytest.approx(one["best_score"], rel=1e-3)
+
+
+def test_machines_without_torchrun_are_told_how(tmp_path):
+    with pytest.raises(ValueError, match="2 machines need torchrun on each of them: torchrun --nnodes 2 "):
+        start(SMOKE, tmp_path / "run", nodes=2, silent=True, accelerator="cpu")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path):

@@ -12,6 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from picaset.data.large_tables import fits_in_memory, open_large_table
 from picaset.data.tables import read_table
 from picaset.extras import require
 from picaset.reports.mixture_plot import MOST_SHOWN, Panel, draw_mixtures
@@ -25,7 +26,7 @@ class Cluster:
     """Fit Gaussian mixtures to the points of a file: one to all of them, or one to each set of them.
 
     Reads CSV (with or without a header), Parquet and NPY. A column may say which set a row belongs to; thousands of
-    sets are then clustered at once.
+    sets are then clustered at once. A file too large for memory is read in chunks.
 
     Examples:
         picaset cluster --example --plot clusters.png
@@ -57,6 +58,8 @@ class Cluster:
     """Fit scikit-learn's GaussianMixture from ten starts, too, and print both."""
     drop_missing: bool = False
     """Leave rows with missing values out, instead of refusing them."""
+    in_chunks: bool = False
+    """Read the file in chunks, as is done in any case where it is too large for memory."""
     seed: int = 0
     """Seeds the starts."""
     json: bool = False
@@ -72,13 +75,16 @@ class Cluster:
         estimator = AmortizedMixture(
             self.components, covariance_type=self.covariance, init=self.init, random_state=self.seed
         )
-        clustered = cluster_table(
-            read_table(path),
-            estimator,
-            columns=self.columns,
-            set_column=self.set,
-            drop_missing=self.drop_missing,
-        )
+        if self.in_chunks or not fits_in_memory(path):
+            clustered: Any = self.in_parts(path, estimator)
+        else:
+            clustered = cluster_table(
+                read_table(path),
+                estimator,
+                columns=self.columns,
+                set_column=self.set,
+                drop_missing=self.drop_missing,
+            )
         if self.plot is not None and len(clustered.columns) != 2:
             raise ValueError(
                 f"--plot draws two coordinates; got {', '.join(clustered.columns)}. Choose with --columns."
@@ -95,6 +101,16 @@ class Cluster:
         else:
             self.show(clustered, compared)
         return 0
+
+    def in_parts(self, path: Path, estimator: Any) -> Any:
+        from picaset.estimators.clustered_file import cluster_file
+
+        for name, wanted in (("set", self.set is not None), ("compare", self.compare)):
+            if wanted:
+                raise ValueError(f"--{name} needs the whole table in memory, and {path} is read in chunks.")
+        bar = not self.json and Console(stderr=True).is_terminal
+        table = open_large_table(path, self.columns, drop_missing=self.drop_missing)
+        return cluster_file(table, estimator, progress=bar)
 
     def check(self) -> None:
         if (self.file is None) != self.example:
@@ -113,7 +129,7 @@ class Cluster:
         panels = list[Panel]()
         labels, _ = clustered.labels
         for name, mine, mixture in zip(clustered.sets, clustered.members, clustered.mixtures, strict=True):
-            title = name if self.set else f"{len(clustered.points)} points"
+            title = name if self.set else f"{clustered.num_points} points"
             variances = mixture.variances_by_coordinate()
             panels.append(Panel(title, clustered.points[mine], labels[mine], mixture.means_, variances))
         assert self.plot is not None
@@ -124,7 +140,7 @@ class Cluster:
         count = len(clustered.sets)
         left_out = f", {clustered.num_dropped} rows with missing values left out" if clustered.num_dropped else ""
         console.print(
-            f"{len(clustered.points)} points in {count} set{'s' * (count > 1)}, coordinates "
+            f"{clustered.num_points} points in {count} set{'s' * (count > 1)}, coordinates "
             f"{', '.join(clustered.columns)}{left_out}: {1e3 * clustered.seconds / count:.1f} ms a set"
         )
         console.print(components_table(clustered))

@@ -43,7 +43,9 @@ class Train:
     out: Path = Path("runs")
     """Parent of the run directory."""
     devices: int = 1
-    """Processes that share each batch."""
+    """Processes of each machine that share each batch."""
+    nodes: int = 1
+    """Machines; with more than one, start this by torchrun on each of them, with --out in a folder that all see."""
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to train, as Lightning Fabric names it."""
     threads: int | None = None
@@ -63,6 +65,7 @@ class Train:
             raise ValueError("--profile, --seed and --steps go with the name of an experiment; a config has its own.")
         options = Launch(
             devices=self.devices,
+            nodes=self.nodes,
             accelerator=self.accelerator,
             threads=self.threads,
             silent=self.json,

@@ -4,8 +4,9 @@ A column becomes numbers only when it is asked for, so that a mistake is told wi
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,14 @@ class Table:
         column = self.column(name)
         if column.dtype.kind in "iufb":
             return np.isnan(column.astype(np.float64))
-        return np.array([str(value).strip().lower() in MISSING for value in column])
+        return np.array([str(value).strip().lower() in MISSING for value in column], dtype=np.bool_)
 
     def is_number(self, name: str) -> NDArray[np.bool_]:
         """Where a column has a number, or nothing."""
         column = self.column(name)
         if column.dtype.kind in "iufb":
             return np.ones(len(column), dtype=np.bool_)
-        return self.is_missing(name) | np.array([reads_as_number(str(value)) for value in column])
+        return self.is_missing(name) | np.array([reads_as_number(str(value)) for value in column], dtype=np.bool_)
 
     def numbers(self, names: Sequence[str]) -> NDArray[np.float64]:
         """Columns as numbers, (rows, columns), NaN where missing; refuses text and infinity, naming the line."""
@@ -74,75 +75,104 @@ class Table:
 
 def read_table(path: Path) -> Table:
     """Read a file by its suffix: .csv, .tsv, .txt, .parquet or .npy."""
-    readers = {".csv": read_csv, ".tsv": read_csv, ".txt": read_csv, ".parquet": read_parquet, ".npy": read_npy}
-    if path.suffix.lower() not in readers:
-        raise ValueError(f"{path} must end in one of {', '.join(readers)}; got {path.suffix or 'no suffix'!r}.")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist.")
-    table = readers[path.suffix.lower()](path)
+    (table,) = table_parts(path, None)
     if table.num_rows == 0:
         raise ValueError(f"{path} has no rows.")
     return table
 
 
-def read_csv(path: Path) -> Table:
+def table_parts(path: Path, most: int | None) -> Iterator[Table]:
+    """A table in parts of at most so many rows, at least one part; None makes one part of all."""
+    readers = {".csv": csv_parts, ".tsv": csv_parts, ".txt": csv_parts, ".parquet": parquet_parts, ".npy": npy_parts}
+    if path.suffix.lower() not in readers:
+        raise ValueError(f"{path} must end in one of {', '.join(readers)}; got {path.suffix or 'no suffix'!r}.")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist.")
+    return readers[path.suffix.lower()](path, most)
+
+
+def csv_parts(path: Path, most: int | None) -> Iterator[Table]:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = next((line for line in file if line.strip()), None)
+            if first is None:
+                raise ValueError(f"{path} is empty.")
+            file.seek(0)
+            delimiter = max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else ","
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            yield from rows_to_tables(
+                path, ((reader.line_num, row) for row in reader if any(map(str.strip, row))), most
+            )
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}).") from None
-    if not text.strip():
-        raise ValueError(f"{path} is empty.")
-    first = text.lstrip("\n").partition("\n")[0]
-    delimiter = max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else ","
-    try:
-        numbered = [(number, row) for number, row in numbered_rows(text, delimiter) if any(map(str.strip, row))]
     except csv.Error as error:
         raise ValueError(f"{path} is not CSV: {error}.") from None
-    (number, head), body = numbered[0], numbered[1:]
+
+
+def rows_to_tables(path: Path, rows: Iterator[tuple[int, list[str]]], most: int | None) -> Iterator[Table]:
+    """Tables of rows that come with the numbers of their lines; the first row may name the columns."""
+    number, head = next(rows)
     if all(reads_as_number(value) or value.strip().lower() in MISSING for value in head):
-        names, body = [f"column{index + 1}" for index in range(len(head))], numbered
+        names, rows = [f"column{index + 1}" for index in range(len(head))], chain([(number, head)], rows)
     else:
         names = [value.strip() for value in head]
     for index, name in enumerate(names):
         if not name or name in names[:index]:
             raise ValueError(f"{path}, line {number}: column {index + 1} must have a name of its own; got {name!r}.")
-    for number, row in body:
-        if len(row) != len(names):
-            raise ValueError(f"{path}, line {number}: expected {len(names)} values; got {len(row)}.")
-    columns = {name: np.array([row[index] for _, row in body], dtype=object) for index, name in enumerate(names)}
-    return Table(path, columns, [f"line {number}" for number, _ in body])
+    for part in count():
+        body = list(islice(rows, most))
+        for number, row in body:
+            if len(row) != len(names):
+                raise ValueError(f"{path}, line {number}: expected {len(names)} values; got {len(row)}.")
+        if part and not body:
+            return
+        columns = {name: np.array([row[index] for _, row in body], dtype=object) for index, name in enumerate(names)}
+        yield Table(path, columns, [f"line {number}" for number, _ in body])
 
 
-def numbered_rows(text: str, delimiter: str) -> list[tuple[int, list[str]]]:
-    reader = csv.reader(text.splitlines(keepends=True), delimiter=delimiter, strict=True)
-    return [(reader.line_num, row) for row in reader]
-
-
-def read_parquet(path: Path) -> Table:
+def parquet_parts(path: Path, most: int | None) -> Iterator[Table]:
     arrow: Any = require("pyarrow", extra="all", purpose="reading Parquet")
     parquet: Any = require("pyarrow.parquet", extra="all", purpose="reading Parquet")
     try:
-        found: Any = parquet.read_table(path)
+        file: Any = parquet.ParquetFile(path)
+        start = 0
+        for found in [file.read()] if most is None else file.iter_batches(batch_size=most):
+            names: list[str] = found.schema.names
+            columns = {name: np.asarray(found[name].to_numpy(zero_copy_only=False)) for name in names}
+            yield Table(path, columns, numbered(start, found.num_rows))
+            start += found.num_rows
     except (arrow.ArrowException, OSError) as error:
         raise ValueError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from None
-    names: list[str] = found.column_names
-    columns = {name: np.asarray(found[name].to_numpy()) for name in names}
-    return Table(path, columns, numbered(found.num_rows))
 
 
-def read_npy(path: Path) -> Table:
+def npy_parts(path: Path, most: int | None) -> Iterator[Table]:
     try:
-        array: NDArray[Any] = np.load(path, allow_pickle=False)
+        array: NDArray[Any] = np.load(path, allow_pickle=False, mmap_mode=None if most is None else "r")
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not an array of numbers in NumPy's format: {error}") from None
     if array.ndim != 2 or array.dtype.kind not in "iufb":
         raise ValueError(f"{path} must hold numbers of shape (rows, columns); got {array.dtype} of {array.shape}.")
-    columns = {f"column{index + 1}": array[:, index] for index in range(array.shape[1])}
-    return Table(path, columns, numbered(len(array)))
+    for start in range(0, max(len(array), 1), most or max(len(array), 1)):
+        part = array[start:][:most]
+        columns = {f"column{index + 1}": part[:, index] for index in range(array.shape[1])}
+        yield Table(path, columns, numbered(start, len(part)))
 
 
-def numbered(num_rows: int) -> list[str]:
-    return [f"row {index + 1}" for index in range(num_rows)]
+def numbered(start: int, num_rows: int) -> list[str]:
+    return [f"row {index + 1}" for index in range(start, start + num_rows)]
+
+
+def columns_of_numbers(table: Table, *, but: str | None) -> list[str]:
+    """Columns that hold numbers; one that holds both numbers and text is refused, one of text alone is not meant."""
+    found = list[str]()
+    for name in (name for name in table.columns if name != but):
+        numbers = table.is_number(name) & ~table.is_missing(name)
+        if numbers.any():
+            table.numbers([name])
+            found.append(name)
+    if not found:
+        raise ValueError(f"{table.path} has no column of numbers; its columns are {', '.join(table.columns)}.")
+    return found
 
 
 def reads_as_number(text: str) -> bool:

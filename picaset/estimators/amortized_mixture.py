@@ -7,8 +7,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from picaset.checks import check_choice, check_positive
+from picaset.estimators.batched_em import Starts
+from picaset.estimators.component_count import criterion, fewest_held
+from picaset.estimators.large_mixture import climb_large, draw_sample, open_points
 from picaset.estimators.mixture_search import Found, Search, find_mixtures
 from picaset.estimators.proposers import proposer_for
 from picaset.estimators.scikit_learn import (
@@ -19,6 +23,9 @@ from picaset.estimators.scikit_learn import (
     validate_data,
 )
 from picaset.estimators.sets_of_arrays import read_sets
+from picaset.operators.canonicalize import canonical_of
+from picaset.scale.large_set import LargeSet
+from picaset.scale.progress import watching
 from picaset.sets import SetBatch, offsets_of
 
 Floats = NDArray[np.float64]
@@ -108,6 +115,27 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             one._take(found, index, len(points), numbers)
             mixtures.append(one)
         return mixtures
+
+    def fit_stream(self, source: Any, *, chunk: int | None = None, progress: bool = False) -> "AmortizedMixture":
+        """Fit one set of any size, which is read in chunks: a file or any other source of :func:`picaset.stream`.
+
+        The mixture, and the number of its components, is looked for on a sample of the points; every step of
+        expectation-maximization from there is a pass over all of them.
+
+        Args:
+            source: An array (N, D), the path of a .npy, .safetensors or .parquet, or a function that returns an
+                iterator of chunks (n, D), a new one at every call.
+            chunk: Points in memory at a time.
+            progress: Show a bar for each pass.
+        """
+        generator = torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        with watching(progress) as watcher:
+            large = open_points(source, chunk=chunk, watcher=watcher)
+            sample, count = draw_sample(large, generator)
+            self.fit(sample.numpy())
+            if count > len(sample):
+                self._climb(large, sample, count)
+        return self
 
     def fit_predict(self, X: ArrayLike, y: Any = None) -> NDArray[np.int64]:
         """Fit one set, and say to which component each of its points belongs."""
@@ -215,15 +243,31 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             choice = numbers.index(min(self.bic_by_components_, key=self.bic_by_components_.__getitem__))
         self.n_components_ = numbers[choice]
         present = slice(0, self.n_components_)
-        weights = found.log_weights[index, choice, present].exp().numpy()
-        order = np.argsort(-weights, kind="stable")
-        self.weights_: Floats = weights[order] / weights.sum()
-        self.means_: Floats = found.means[index, choice, present].numpy()[order]
-        variances = found.variances[index, choice, present].numpy()[order]
-        self.covariances_: Floats = variances[:, 0] if self.covariance_type == "spherical" else variances
+        self._become(*(part[index, choice, present] for part in (found.means, found.variances, found.log_weights)))
         self.lower_bound_ = float(found.log_likelihood[index, choice])
         self.n_iter_ = int(found.steps[index])
         self.converged_ = bool(found.converged[index])
+
+    def _climb(self, large: LargeSet, sample: Tensor, count: int) -> None:
+        """Go on from the mixture of a sample, on all points of a set."""
+        variances = torch.as_tensor(self.covariances_).reshape(self.n_components_, -1)
+        starts = Starts(torch.as_tensor(self.means_), variances, torch.as_tensor(self.weights_).log())
+        found = climb_large(
+            large, Starts(*(part[None, None] for part in starts)), canonical_of(sample[None], None)[1],
+            steps=self.max_iter, min_variance=self.reg_covar, tol=self.tol, count=count,
+        )  # fmt: skip
+        self._become(*(part[0, 0] for part in found.starts))
+        self.lower_bound_, self.n_iter_, self.converged_ = found.log_likelihood, found.steps, found.converged
+
+    def _become(self, means: Tensor, variances: Tensor, log_weights: Tensor) -> None:
+        """The heaviest component first."""
+        weights = log_weights.exp().numpy()
+        order = np.argsort(-weights, kind="stable")
+        self.weights_: Floats = weights[order] / weights.sum()
+        self.means_: Floats = means.numpy()[order]
+        self.covariances_: Floats = variances.numpy()[order]
+        if self.covariance_type == "spherical":
+            self.covariances_ = self.covariances_[:, 0]
 
     def _joint(self, X: ArrayLike) -> Floats:
         """The logarithm of the joint density of every point and component, (N, K)."""
@@ -246,16 +290,6 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
     def _num_parameters(self, num_components: int, dim: int) -> int:
         variances = num_components * (1 if self.covariance_type == "spherical" else dim)
         return num_components * dim + variances + num_components - 1
-
-
-def fewest_held(dim: int) -> int:
-    """Points that a component must hold to count as found; any few points that happen to be close are likely ones."""
-    return dim + 2
-
-
-def criterion(log_likelihood: float, num_parameters: int, price: float) -> float:
-    """Minus twice the log-likelihood of all points, and a price for every parameter."""
-    return float(price * num_parameters - 2 * log_likelihood)
 
 
 def log_sum_exp(values: Floats) -> Floats:

@@ -109,17 +109,29 @@ def expect(points: Points, starts: Starts) -> Expectation:
 
 def maximize(points: Points, shares: Float[Tensor, "B S K N"], starts: Starts, *, min_variance: float) -> Starts:
     """The second half of a step: the mixtures after it. A component of weight zero keeps it."""
-    sets, count, components, dim = starts.means.shape
-    # Features times shares: with few features, this way round is several times faster than the other.
+    return from_sums(sums_of(points, shares), points.sizes, starts, min_variance=min_variance)
+
+
+def sums_of(points: Points, shares: Float[Tensor, "B S K N"]) -> Float[Tensor, "B S K F"]:
+    """Features times shares, added up over the points: what a mixture is made of. Those of parts of a set add up."""
+    sets, count, components, _ = shares.shape
+    # With few features, this way round is several times faster than the other.
     sums = points.features @ shares.view(sets, count * components, -1).transpose(1, 2)  # (B, F, S K)
-    sums = sums.view(sets, -1, count, components).permute(0, 2, 3, 1)  # (B, S, K, F)
+    return sums.view(sets, -1, count, components).permute(0, 2, 3, 1)
+
+
+def from_sums(
+    sums: Float[Tensor, "B S K F"], sizes: Float[Tensor, " B"], starts: Starts, *, min_variance: float
+) -> Starts:
+    """The mixtures that the sums of sets of these sizes make."""
+    dim = starts.means.shape[3]
     held = sums[..., :1]
     moments = sums[..., 1:] / held
     means = moments[..., :dim] / 2
     variances = -moments[..., dim:] - means.square()
     if starts.variances.shape[-1] == 1:
         variances = variances.mean(dim=-1, keepdim=True)
-    log_weights = (held[..., 0] / points.sizes[:, None, None]).log()
+    log_weights = (held[..., 0] / sizes[:, None, None]).log()
     absent = starts.log_weights == -torch.inf
     return Starts(means, variances.clamp(min=min_variance), log_weights.masked_fill(absent, -torch.inf))
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from picaset.data.tables import Table
+from picaset.data.tables import Table, columns_of_numbers
 from picaset.estimators.amortized_mixture import AmortizedMixture
 from picaset.files import replacing
 
@@ -36,6 +36,10 @@ class ClusteredTable:
     seconds: float
 
     @property
+    def num_points(self) -> int:
+        return len(self.points)
+
+    @property
     def num_dropped(self) -> int:
         return self.table.num_rows - len(self.rows)
 
@@ -53,18 +57,8 @@ class ClusteredTable:
 
     def parameters(self) -> list[dict[str, Any]]:
         """One entry for each component of each set, as JSON values."""
-        found = list[dict[str, Any]]()
-        for name, mine, mixture in zip(self.sets, self.members, self.mixtures, strict=True):
-            variances = mixture.variances_by_coordinate()
-            for component in range(mixture.n_components_):
-                entry: dict[str, Any] = {"set": name, "points": len(mine), "component": component}
-                entry["weight"] = float(mixture.weights_[component])
-                for column, mean, variance in zip(
-                    self.columns, mixture.means_[component], variances[component], strict=True
-                ):
-                    entry |= {f"mean {column}": float(mean), f"variance {column}": float(variance)}
-                found.append(entry | {"log-likelihood of the set": mixture.lower_bound_})
-        return found
+        each = zip(self.sets, self.members, self.mixtures, strict=True)
+        return [entry for name, mine, mixture in each for entry in described(name, len(mine), mixture, self.columns)]
 
     def write_labels(self, path: Path) -> None:
         """The table as CSV, with the component of each row and how likely it is; left-out rows have neither."""
@@ -81,14 +75,30 @@ class ClusteredTable:
 
     def write_parameters(self, path: Path) -> None:
         """As JSON or as CSV, by the suffix."""
-        entries = self.parameters()
-        with replacing(path) as unfinished, unfinished.open("w", newline="") as file:
-            if path.suffix == ".json":
-                file.write(json.dumps(entries, indent=2) + "\n")
-            else:
-                writer = csv.DictWriter(file, fieldnames=list(entries[0]))
-                writer.writeheader()
-                writer.writerows(entries)
+        write_entries(self.parameters(), path)
+
+
+def described(name: str, num_points: int, mixture: AmortizedMixture, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """One entry for each component of a mixture, as JSON values."""
+    found, variances = list[dict[str, Any]](), mixture.variances_by_coordinate()
+    for component in range(mixture.n_components_):
+        entry: dict[str, Any] = {"set": name, "points": num_points, "component": component}
+        entry["weight"] = float(mixture.weights_[component])
+        for column, mean, variance in zip(columns, mixture.means_[component], variances[component], strict=True):
+            entry |= {f"mean {column}": float(mean), f"variance {column}": float(variance)}
+        found.append(entry | {"log-likelihood of the set": mixture.lower_bound_})
+    return found
+
+
+def write_entries(entries: list[dict[str, Any]], path: Path) -> None:
+    """As JSON or as CSV, by the suffix."""
+    with replacing(path) as unfinished, unfinished.open("w", newline="") as file:
+        if path.suffix == ".json":
+            file.write(json.dumps(entries, indent=2) + "\n")
+        else:
+            writer = csv.DictWriter(file, fieldnames=list(entries[0]))
+            writer.writeheader()
+            writer.writerows(entries)
 
 
 def cluster_table(
@@ -135,19 +145,6 @@ def cluster_table(
     began = time.perf_counter()
     mixtures = estimator.fit_many(sets)
     return ClusteredTable(table, chosen, rows, used, names, members, mixtures, seconds=time.perf_counter() - began)
-
-
-def columns_of_numbers(table: Table, *, but: str | None) -> list[str]:
-    """Columns that hold numbers; one that holds both numbers and text is refused, one of text alone is not meant."""
-    found = list[str]()
-    for name in (name for name in table.columns if name != but):
-        numbers = table.is_number(name) & ~table.is_missing(name)
-        if numbers.any():
-            table.numbers([name])
-            found.append(name)
-    if not found:
-        raise ValueError(f"{table.path} has no column of numbers; its columns are {', '.join(table.columns)}.")
-    return found
 
 
 def in_order_of_appearance(values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:

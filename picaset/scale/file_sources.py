@@ -1,4 +1,4 @@
-"""Files as sources: read from disk into a few buffers that are used again and again, never as a whole.
+"""Files as sources: mapped or read a part at a time, never as a whole.
 
     .npy            one array (N, D)
     .safetensors    one tensor (N, D); ``from_safetensors(path, tensor=...)`` where the file has more
@@ -8,10 +8,11 @@ A source that is a path is opened by its ending.
 """
 
 import json
+import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from picaset.extras import require
-from picaset.scale.sources import CALLER, ArrayRows, FromFunction, InMemory, Rows, Source, check_rows, memory_of
+from picaset.scale.sources import AHEAD, CALLER, ArrayRows, FromFunction, InMemory, Rows, Source, check_rows
 from picaset.sets import SetBatch
 
 SAFETENSORS = {
@@ -30,35 +31,57 @@ ENDINGS = ".npy, .safetensors or .parquet"
 
 
 class FileRows(Rows):
-    """Numbers that lie in a file row after row."""
+    """Numbers that lie in a file row after row. The file is mapped, so that nothing is copied.
+
+    What is about to be needed is asked for ahead; the system reads it while the arithmetic goes on.
+    """
 
     def __init__(self, path: Path, *, offset: int, dtype: torch.dtype, count: int, width: int) -> None:
         super().__init__(str(path), count=count, width=width)
         self.path, self.offset, self.dtype = path, offset, dtype
         self.shape = (count, width)
-        self.buffers = list[Tensor]()
+        self.row_bytes = width * dtype.itemsize
+        self.ahead = 0  # the system's business
+        self.mapped: tuple[tuple[int, int], mmap.mmap] | None = None
 
     def rows(self, size: int) -> Iterator[Tensor]:
         count, width = self.shape
-        held = min(size, count)
-        if not self.buffers or len(self.buffers[0]) != held:  # every pass uses them again
-            self.buffers = [torch.empty(held, width, dtype=self.dtype) for _ in range(self.ahead + 3)]
-        with self.path.open("rb", buffering=0) as file:
-            file.seek(self.offset)
-            for index, start in enumerate(range(0, count, size)):
-                rows = self.buffers[index % len(self.buffers)][: min(size, count - start)]
-                self.fill(memory_of(rows), file.readinto)
-                yield rows
+        with self.path.open("rb") as file:
+            mapping = self.mapping(file) if count * width else None
+            for start in range(0, count, size):
+                stop = min(start + size, count)
+                # Reading a mapping beyond the end of its file would end the process.
+                if os.fstat(file.fileno()).st_size < self.offset + stop * self.row_bytes:
+                    raise ValueError(f"{CALLER}: {self.path} ends before its {count} elements do; was it cut short?")
+                if mapping is None:
+                    yield torch.empty(stop - start, width, dtype=self.dtype)
+                    continue
+                self.ask_for(mapping, stop, stop + AHEAD * size)
+                begin, numbers = self.offset + start * self.row_bytes, (stop - start) * width
+                yield torch.frombuffer(mapping, dtype=self.dtype, count=numbers, offset=begin).view(-1, width)
 
-    def fill(self, view: memoryview, readinto: Callable[[memoryview], int]) -> None:
-        done = 0
-        while done < len(view):
-            read = readinto(view[done:])
-            if not read:
+    def mapping(self, file: IO[bytes]) -> mmap.mmap:
+        """The file, mapped once for all passes; anew where another file has taken its place."""
+        status = os.fstat(file.fileno())
+        identity = (status.st_dev, status.st_ino)
+        if self.mapped is None or self.mapped[0] != identity:
+            length = self.offset + self.shape[0] * self.row_bytes
+            if status.st_size < length:
                 raise ValueError(
                     f"{CALLER}: {self.path} ends before its {self.shape[0]} elements do; was it cut short?"
                 )
-            done += read
+            # Private: a transform that writes in place never reaches the file.
+            self.mapped = identity, mmap.mmap(file.fileno(), length, access=mmap.ACCESS_COPY)
+        return self.mapped[1]
+
+    def ask_for(self, mapping: mmap.mmap, start: int, stop: int) -> None:
+        """Have the system read these rows while others are worked on."""
+        if not hasattr(mmap, "MADV_WILLNEED"):
+            return
+        first = (self.offset + start * self.row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        last = min(self.offset + stop * self.row_bytes, len(mapping))
+        if first < last:
+            mapping.madvise(mmap.MADV_WILLNEED, first, last - first)
 
 
 class ParquetRows(Rows):

@@ -14,8 +14,8 @@ from picaset.scale.reduction import Alone, Reduction
 
 Spill = Literal["auto", "always", "never"]
 
-VALUES = 2**20
-"""Numbers of a chunk, at the width of the widest layer: what fits into the caches of a core."""
+VALUES = 2**21
+"""Numbers of a chunk, at the width of the widest layer: few chunks, each a few megabytes."""
 
 
 @dataclass(frozen=True)

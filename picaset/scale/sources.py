@@ -161,11 +161,12 @@ class FromFunction(Rows):
             yield torch.cat(waiting)
 
     def checked(self, chunk: Any, index: int) -> Tensor:
+        # Copies, since the function may write its next chunk over this one while it waits.
         if isinstance(chunk, np.ndarray):
             check_numbers(cast(NDArray[Any], chunk), f"chunk {index} of {self.name}")
-            chunk = np.ascontiguousarray(cast(NDArray[Any], chunk))
-        # A copy, since the function may write its next chunk over this one while it waits.
-        rows = torch.as_tensor(chunk).detach().cpu().clone(memory_format=torch.contiguous_format)
+            rows = torch.as_tensor(np.array(cast(NDArray[Any], chunk), order="C"))
+        else:
+            rows = torch.as_tensor(chunk).detach().cpu().clone(memory_format=torch.contiguous_format)
         if rows.dim() != 2:
             raise ValueError(
                 f"{CALLER}: every chunk must have shape (n, D); chunk {index} of {self.name} has {tuple(rows.shape)}."

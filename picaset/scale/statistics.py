@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from picaset.operators.kernels import blocked_attention
+from picaset.operators.kernels import blocked_attention, blocked_mean
 from picaset.operators.numerics import without_autocast
 from picaset.operators.state import AttentionState, finite_or_zero
 from picaset.scale.shifted_sums import shifted_sums
@@ -156,7 +156,10 @@ class Attention(Softmax):
     def summarize(self, elements: Tensor, mask: Tensor | None, inputs: tuple[Tensor, ...]) -> Summary:
         queries, keys, values = self.function(elements, mask, *inputs)
         with without_autocast(queries):
-            mean, log = blocked_attention(queries, keys, values, mask)
+            if keys is values and keys.shape[1] == 1:  # elements as they are, cut into a part for each thread
+                mean, log = (one[:, None] for one in blocked_mean(queries[:, 0], keys[:, 0], mask))
+            else:
+                mean, log = blocked_attention(queries, keys, values, mask)
         # A state whose scores are all one: the logarithm of their denominator, where the mean is what was weighted.
         log, mean = exact(log)[..., None], exact(mean)
         if mask is None:

@@ -37,7 +37,9 @@ class Launch(TypedDict, total=False):
     """Where and how a run takes place; nothing of it is part of the experiment."""
 
     devices: int
-    """Processes that share each batch."""
+    """Processes of each machine that share each batch."""
+    nodes: int
+    """Machines; with more than one, torchrun starts the processes."""
     accelerator: str
     """As Lightning Fabric names it."""
     threads: int | None
@@ -52,7 +54,7 @@ def start(experiment: Experiment, path: Path, **launch: Unpack[Launch]) -> dict[
     if int(os.environ.get("RANK", "0")) == 0:
         experiment.task.build_network()  # settings that do not fit leave no folder behind
         environment = describe_environment(
-            data=experiment.task.describe_data(), devices=launch.get("devices", 1), threads=launch.get("threads")
+            data=experiment.task.describe_data(), devices=processes(launch), threads=launch.get("threads")
         )
         RunDirectory.create(path, experiment, environment)
     else:  # another process of torchrun makes it
@@ -65,20 +67,22 @@ def resume(path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
     directory = RunDirectory.open(path)
     if (result := directory.result) is not None:
         return result
-    experiment, devices = directory.experiment, launch.get("devices", 1)
+    experiment = directory.experiment
     check_launch(experiment, launch)
     from lightning_fabric import Fabric
 
     # Under torchrun the processes are there already; otherwise they are started here.
-    strategy = "auto" if devices == 1 else "ddp" if "TORCHELASTIC_RUN_ID" in os.environ else "ddp_spawn"
+    alone = processes(launch) == 1
+    strategy = "auto" if alone else "ddp" if "TORCHELASTIC_RUN_ID" in os.environ else "ddp_spawn"
     fabric: Any = Fabric(
         accelerator=launch.get("accelerator", "auto"),
-        devices=devices,
+        devices=launch.get("devices", 1),
+        num_nodes=launch.get("nodes", 1),
         strategy=strategy,
         precision=experiment.training.precision,
     )
     try:
-        stopped = fabric.launch(run, path, launch) if devices > 1 else run_alone(fabric, path, launch)
+        stopped = run_alone(fabric, path, launch) if alone else fabric.launch(run, path, launch)
     except KeyboardInterrupt:  # the processes finish their step by themselves; this one only waited for them
         raise StoppedError(f"stopped; resume with: picaset train --resume {path}") from None
     except ProcessRaisedException as error:
@@ -97,9 +101,20 @@ def check_launch(experiment: Experiment, launch: Launch) -> None:
     require("lightning_fabric", extra="experiments", purpose="training")
     if launch.get("tensorboard"):
         require("tensorboard", extra="all", purpose="writing for TensorBoard")
-    batch_size, devices = experiment.training.batch_size, launch.get("devices", 1)
-    if devices < 1 or batch_size % devices:
-        raise ValueError(f"batch_size must be a multiple of the number of devices; got {batch_size} and {devices}.")
+    batch_size, devices, nodes = experiment.training.batch_size, launch.get("devices", 1), launch.get("nodes", 1)
+    if min(devices, nodes) < 1 or batch_size % (devices * nodes):
+        on = f" on each of {nodes} machines" if nodes > 1 else ""
+        raise ValueError(f"batch_size must be a multiple of the number of devices; got {batch_size} and {devices}{on}.")
+    if nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        raise ValueError(
+            f"{nodes} machines need torchrun on each of them: torchrun --nnodes {nodes} --nproc-per-node {devices} "
+            "--rdzv-backend c10d --rdzv-endpoint HOST:29500 -m picaset train ..."
+        )
+
+
+def processes(launch: Launch) -> int:
+    """That share each batch."""
+    return launch.get("devices", 1) * launch.get("nodes", 1)
 
 
 def wait_for(path: Path, *, seconds: float = 60.0) -> None:
