@@ -40,7 +40,7 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 def quick(task: Viewpoints, seed: int) -> tuple[Viewpoints, Training]:
     """At most three quarters of an hour of one thread. Bags learn at a higher rate than published, for fewer steps."""
     training = Training(
-        steps=6000, batch_size=128, learning_rate=5e-4, clip=1.0, score_every=500, checkpoint_every=250, seed=seed
+        steps=3000, batch_size=128, learning_rate=5e-4, clip=1.0, score_every=500, checkpoint_every=250, seed=seed
     )
     if task.network == "capsules":
         training = replace(training, steps=2500, batch_size=32, learning_rate=3e-3)
