@@ -1,4 +1,4 @@
-# make run     install, cluster an example, then the paper's tables and figures as one page
+# make run     install, cluster an example, find odd faces, then the paper's tables and figures as one page
 # make documents    tables and figures in docs/, from the records in results/runs
 # make test    install, then format, lint, types, laws, doctests, and every printed command
 
@@ -12,6 +12,7 @@ CHECK_SHAPES := --jaxtyping-packages=picaset,beartype.beartype
 run: .venv/installed
 	mkdir -p report
 	$(BIN)/picaset cluster --example --set island --compare --plot report/islands.png
+	$(BIN)/picaset faces --out report
 	$(BIN)/picaset reproduce --profile quick
 
 test: .venv/installed
@@ -23,6 +24,7 @@ test: .venv/installed
 
 documents: .venv/installed
 	$(BIN)/picaset report --runs results/runs --out report
+	$(BIN)/picaset faces --out report/figures
 	cp report/tables.md docs/tables.md
 	cp report/figures/*.png docs/figures/
 
@@ -39,4 +41,4 @@ format: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv tour report
+	rm -rf .venv tour report faces

@@ -30,6 +30,8 @@ from picaset.sets import SetBatch
 if TYPE_CHECKING:
     from picaset.estimators.amortized_mixture import AmortizedMixture
     from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
+    from picaset.estimators.set_classifier import SetClassifier
+    from picaset.estimators.set_regressor import SetRegressor
 
 __version__ = "0.1.0"
 
@@ -54,6 +56,8 @@ __all__ = [
     "SelfAttention",
     "SetAnomalyDetector",
     "SetBatch",
+    "SetClassifier",
+    "SetRegressor",
     "SetTransformer",
     "SimilarSizeBatches",
     "SlotAttention",
@@ -70,6 +74,8 @@ __all__ = [
 FROM_EXTRAS = {
     "AmortizedMixture": "picaset.estimators.amortized_mixture",
     "SetAnomalyDetector": "picaset.estimators.set_anomaly_detector",
+    "SetClassifier": "picaset.estimators.set_classifier",
+    "SetRegressor": "picaset.estimators.set_regressor",
 }
 """Names that need more than the core, and where they are; loaded on first use."""
 

@@ -58,6 +58,16 @@ def test_a_changed_image_is_decoded_again(folder):
     assert len(cached(folder)) == 2
 
 
+@pytest.mark.parametrize("damage", [lambda whole: whole[:-1], lambda whole: b"", lambda whole: b"nonsense" + whole[8:]])
+def test_a_damaged_file_of_decoded_images_is_made_again(folder, damage):
+    first = np.array(read(folder).images)
+    (path,) = (folder.parent / "cache").iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    read_celeba.cache_clear()
+    assert np.array_equal(read(folder).images, first)
+    assert cached(folder) == [path.name]
+
+
 def test_the_lists_may_name_fewer_images_than_there_are(folder):
     lines = (folder / "list_attr_celeba.txt").read_text().splitlines()
     (folder / "list_attr_celeba.txt").write_text("\n".join(["5", *lines[1:7]]))
@@ -85,6 +95,10 @@ def cut_short(name: str, share: float):
     return cut
 
 
+def write_image(content: bytes):
+    return lambda folder: (folder / "img_align_celeba/000003.jpg").write_bytes(content)
+
+
 def tiny_image(folder: Path) -> None:
     from PIL import Image
 
@@ -95,15 +109,27 @@ def tiny_image(folder: Path) -> None:
     ("spoil", "message"),
     [
         (in_attributes("16\n", "17\n"), "says 17 images in its first line and lists 16; was it cut short"),
+        (in_attributes("16\n", "15\n"), "says 15 images in its first line and lists 16; was it cut short"),
+        (in_attributes("16\n", "-16\n"), "must begin with the number of images and the names of the attributes"),
+        (in_attributes("Bald Bangs", "Bald"), r"line 3: expected a name and 15 attributes; got 17 words"),
         (in_attributes("16\n", "many\n"), "must begin with the number of images and the names of the attributes"),
         (in_attributes("000003.jpg 1", "000003.jpg 1 1"), r"line 5: expected a name and 16 attributes; got 18 words"),
         (in_attributes("000003.jpg 1", "000003.jpg 2"), r"line 5: an attribute must be 1 or -1; got '2'"),
         (in_attributes("000003.jpg", "../000003.jpg"), r"line 5: '\.\./000003\.jpg' must be the name of a file"),
+        (in_attributes("000003.jpg", "/etc/000003.jpg"), r"line 5: '/etc/000003\.jpg' must be the name of a file"),
         (in_attributes("000003.jpg", "..\\000003.jpg"), r"line 5: .* must be the name of a file .* without a path"),
         (in_attributes("000003.jpg", "000002.jpg"), r"line 5: 000002\.jpg is listed twice"),
         (in_parts("000003.jpg", "000099.jpg"), r"does not say to which part 000003\.jpg belongs"),
+        (in_parts("000003.jpg", "000002.jpg"), r"line \d+: 000002\.jpg is listed twice"),
+        (in_parts("000003.jpg 0", "000003.jpg"), r"expected a name and 0, 1 or 2; got '000003\.jpg'"),
         (in_parts("000003.jpg 0", "000003.jpg 7"), r"expected a name and 0, 1 or 2; got '000003\.jpg 7'"),
         (lambda folder: (folder / "list_attr_celeba.txt").unlink(), "list_attr_celeba.txt does not exist; CelebA is"),
+        (
+            lambda folder: (folder / "list_eval_partition.txt").unlink(),
+            "list_eval_partition.txt does not exist; CelebA",
+        ),
+        (cut_short("list_attr_celeba.txt", 0), "must begin with the number of images and the names of the attributes"),
+        (cut_short("list_attr_celeba.txt", 0.6), "was it cut short|expected a name and 16 attributes"),
         (lambda folder: (folder / "list_attr_celeba.txt").write_bytes(b"\xff\xfe"), "is not text"),
         (lambda folder: (folder / "img_align_celeba").rename(folder / "images"), "is not a folder; CelebA is"),
         (
@@ -111,6 +137,8 @@ def tiny_image(folder: Path) -> None:
             r"000003\.jpg does not exist; 1 of the 16 images that list_attr_celeba.txt lists are missing",
         ),
         (cut_short("img_align_celeba/000003.jpg", 0.5), r"000003\.jpg is not an image that can be read .*truncated"),
+        (write_image(b"<html>not found</html>"), r"000003\.jpg is not an image that can be read"),
+        (write_image(b"\xff\xd8\xff\xe0" + bytes(500)), r"000003\.jpg is not an image that can be read"),
         (cut_short("img_align_celeba/000003.jpg", 0), r"000003\.jpg is not an image that can be read"),
         (tiny_image, r"000003\.jpg must be at least 160 x 160 pixels; got 178 x 100"),
     ],

@@ -38,6 +38,8 @@ def test_the_examples_in_a_help_text_run_one_after_the_other(name: str, tmp_path
     if name == "pool":
         np.save("points.npy", np.random.default_rng(0).normal(size=(1000, 2)).astype("float32"))
         Picaso(2, 3, dim=16, num_inducing=4, num_outputs=4).save_pretrained("network")
+    if name == "look":
+        assert main(["train", "viewpoints-azimuth-pb3", "--profile", "smoke"]) == 0
     if name == "evaluate":
         assert main(shlex.split(EXAMPLES["train"][1])[1:]) == 0
     for example in EXAMPLES[name]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.data.render import GROUND, SKY, Background, Cameras, Lamps, light, rays, render, see
+from picaset.data.render import GROUND, SKY, Background, Cameras, Lamps, light, project, rays, render, see
 from picaset.data.solids import ABSENT, KINDS, Solids, blocked, nearest
 from picaset.data.toy_shapes import build_toy, rotation
 from picaset.data.toys import GRIDS, Grid, load_toys, photograph, render_toys
@@ -122,6 +122,22 @@ def test_rays_go_row_by_row_from_the_top_left_through_the_middle():
     assert bool((found[0, :, 2] > 0).all())
     assert bool((found[:, 0, 0] < 0).all())
     assert_close(found.square().sum(dim=2), torch.ones(3, 5))
+
+
+@pytest.mark.parametrize("stretch", [1.0, 1.5])
+def test_a_point_is_in_the_picture_where_its_ray_goes(stretch):
+    view = camera((2.0, -6.0, 4.0), (0.3, 0.0, 0.5))
+    height, width = 5, 7
+    points = view.position[:, None] + 3.0 * rays(view, size=(height, width), stretch=stretch)
+    found = project(points, view, aspect=width / height, stretch=stretch)[0].reshape(height, width, 2)
+    down, right = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    assert_close(found, torch.stack([(right + 0.5) / width, (down + 0.5) / height], dim=-1))
+
+
+def test_stretched_pixels_show_a_wide_picture_in_a_square():
+    wide = render(SCENE, camera(), LAMPS, BACKGROUND, size=(24, 36), samples=2)
+    square = render(SCENE, camera(), LAMPS, BACKGROUND, size=(24, 24), samples=6, stretch=1.5)
+    assert float((torch.nn.functional.interpolate(wide, (24, 24), mode="area") - square).abs().mean()) < 0.02
 
 
 def test_a_camera_that_looks_straight_down_sees():

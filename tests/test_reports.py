@@ -197,7 +197,7 @@ def test_rows_without_a_record_are_said_to_be_left_out(runs, tmp_path, capsys, m
 
 def test_an_unknown_table_is_refused(capsys):
     assert main(["reproduce", "table7"]) == 1
-    assert "There is no table 'table7'; tables are table2." in capsys.readouterr().err
+    assert f"There is no table 'table7'; tables are {', '.join(TABLES)}." in capsys.readouterr().err
 
 
 def test_every_run_of_a_table_has_an_experiment():

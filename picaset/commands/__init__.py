@@ -10,6 +10,8 @@ import tyro
 from picaset.commands.cluster import Cluster
 from picaset.commands.evaluate import Evaluate
 from picaset.commands.experiments import Experiments
+from picaset.commands.faces import Faces
+from picaset.commands.look import Look
 from picaset.commands.odd import Odd
 from picaset.commands.pool import Pool
 from picaset.commands.report import Report
@@ -33,9 +35,11 @@ COMMANDS: dict[str, type[Command]] = {
     "cluster": Cluster,
     "train-clusterer": TrainClusterer,
     "odd": Odd,
+    "faces": Faces,
     "experiments": Experiments,
     "train": Train,
     "evaluate": Evaluate,
+    "look": Look,
     "reproduce": Reproduce,
     "report": Report,
     "pool": Pool,

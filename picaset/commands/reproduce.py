@@ -9,7 +9,7 @@ import torch
 import tyro
 
 from picaset.commands.report import Report
-from picaset.data.folders import use_data_root
+from picaset.data.folders import MissingDataError, use_data_root
 from picaset.experiments import Profile, experiment
 from picaset.experiments.tables import TABLES, tables_named
 from picaset.extras import require
@@ -84,10 +84,16 @@ class Reproduce:
 
     def train_row(self, name: str, seed: int) -> None:
         path = self.runs / run_name(name, self.profile, seed)
-        if (path / "config.json").is_file():
-            resume(path, silent=self.json)
-        else:
-            start(experiment(name, profile=self.profile, seed=seed), path, silent=self.json)
+        try:
+            chosen = experiment(name, profile=self.profile, seed=seed)
+            if chosen.name != name:  # without its data, or in seconds, a stand-in would be trained
+                self.say(f"{name}, seed {seed}: left out, its data is not used here; {chosen.name} stands in")
+            elif (path / "config.json").is_file():
+                resume(path, silent=self.json)
+            else:
+                start(chosen, path, silent=self.json)
+        except MissingDataError as error:
+            self.say(f"{name}, seed {seed}: left out. {error}")
 
     def compare_with_scikit_learn(self, folders: tuple[Path, ...]) -> None:
         name = baselines_file(self.profile)

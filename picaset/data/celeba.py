@@ -10,20 +10,16 @@ once, cropped and shrunk as the paper says, into one file that is mapped into me
 
 import hashlib
 import os
-import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
-from rich.console import Console
-from rich.progress import track
 
 from picaset.data.faces import Faces
+from picaset.data.memory_map import map_rows, watched, write_rows
 from picaset.extras import require
-from picaset.files import replacing
 
 CROP, SIDE = 160, 64
 """Pixels of the centre crop, and of the image that it is shrunk to."""
@@ -75,6 +71,8 @@ def read_parts(path: Path, names: list[str]) -> Int[np.ndarray, " F"]:
         words = line.split()
         if len(words) != 2 or words[1] not in ("0", "1", "2"):
             raise ValueError(f"{path}, line {number}: expected a name and 0, 1 or 2; got {line.strip()!r}.")
+        if words[0] in parts:
+            raise ValueError(f"{path}, line {number}: {words[0]} is listed twice.")
         parts[words[0]] = int(words[1])
     for name in names:
         if name not in parts:
@@ -102,18 +100,25 @@ def check_names(names: list[str], path: Path) -> None:
 
 
 def decoded(folder: Path, names: list[str], cache_folder: Path) -> UInt8[np.ndarray, "F 64 64 3"]:
-    """All images as one memory map; decoded if there is none of exactly these files."""
+    """All images as one memory map; decoded if there is no whole one of exactly these files."""
     path = cache_folder / f"celeba-{fingerprint(folder, names)}.npy"
     shape = (len(names), SIDE, SIDE, 3)
-    if not path.is_file():
+    if not is_whole(path, shape):
         pillow: Any = require("PIL.Image", extra="experiments", purpose="reading images")
-        cache_folder.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as unfinished, unfinished.open("wb") as file:
-            # Written from front to back, not through a map: a full disk is then an error and not a crash.
-            np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-            for image in watched(names, f"decoding {len(names)} images, once"):
-                file.write(decode(folder / image, pillow).tobytes())
-    return np.load(path, mmap_mode="r")
+        decoding = (
+            decode(folder / image, pillow).tobytes() for image in watched(names, f"decoding {len(names)} images, once")
+        )
+        write_rows(path, decoding, count=len(names), row=("u1", (SIDE, SIDE, 3)))
+    return map_rows(path)
+
+
+def is_whole(path: Path, shape: tuple[int, ...]) -> bool:
+    """Whether a decoded file is there and was not damaged since it was written."""
+    try:
+        found = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError):
+        return False
+    return found.shape == shape and found.dtype == np.uint8
 
 
 def fingerprint(folder: Path, names: list[str]) -> str:
@@ -148,13 +153,3 @@ def decode(path: Path, pillow: Any) -> UInt8[np.ndarray, "64 64 3"]:
             f"{path} is not an image that can be read ({error}); fetch it again, or take its line out of {ATTRIBUTES}."
         ) from None
     raise ValueError(f"{path} must be at least {CROP} x {CROP} pixels; got {width} x {height}.")
-
-
-def watched(names: list[str], title: str) -> Iterator[str]:
-    """The same names, with a bar in a terminal and one line elsewhere."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        print(title, file=sys.stderr)
-        yield from names
-        return
-    yield from track(names, description=title, console=console, transient=True)

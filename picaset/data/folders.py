@@ -8,6 +8,10 @@ import os
 from pathlib import Path
 
 
+class MissingDataError(FileNotFoundError, ValueError):
+    """Real data that is not where it should be."""
+
+
 def data_root() -> Path | None:
     """The folder of the real data sets, if the user named one."""
     named = os.environ.get("PICASET_DATA")
@@ -26,10 +30,10 @@ def data_folder(name: str) -> Path:
     """The folder of a data set below ``PICASET_DATA``."""
     root = data_root()
     if root is None:
-        raise ValueError(f"Real data is needed; set PICASET_DATA to the folder that holds {name}/.")
+        raise MissingDataError(f"Real data is needed; set PICASET_DATA to the folder that holds {name}/.")
     folder = root / name
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is not a folder; PICASET_DATA must be the folder that holds {name}/.")
+        raise MissingDataError(f"{folder} is not a folder; PICASET_DATA must be the folder that holds {name}/.")
     return folder
 
 

@@ -3,6 +3,7 @@
     render    images of scenes
     see       where the rays of the cameras end, which no lamp changes
     light     what is seen there under some lamps
+    project   where points are in the pictures
 
 Every pixel is the mean over a few rays. Units are free; the ground is the plane z = 0.
 
@@ -80,6 +81,7 @@ def render(
     *,
     size: tuple[int, int],
     samples: int = 2,
+    stretch: float = 1.0,
 ) -> Float[Tensor, "B C H W"]:
     """Images with values from 0 to 1.
 
@@ -90,6 +92,7 @@ def render(
         background: Ground and sky.
         size: Height and width in pixels.
         samples: Rays of a pixel, in each direction.
+        stretch: How much wider than high a pixel is: 1.5 shows a picture of 3 : 2 in a square.
 
     Example:
         >>> one = torch.ones(1, 1)
@@ -101,12 +104,21 @@ def render(
         torch.Size([1, 3, 48, 64])
     """
     check_positive(caller="render", height=size[0], width=size[1], samples=samples)
-    return to_pixels(light(see(solids, cameras, background, size=size, samples=samples), solids, lamps), size, samples)
+    seen = see(solids, cameras, background, size=size, samples=samples, stretch=stretch)
+    return to_pixels(light(seen, solids, lamps), size, samples)
 
 
-def see(solids: Solids, cameras: Cameras, background: Background, *, size: tuple[int, int], samples: int = 2) -> Seen:
+def see(
+    solids: Solids,
+    cameras: Cameras,
+    background: Background,
+    *,
+    size: tuple[int, int],
+    samples: int = 2,
+    stretch: float = 1.0,
+) -> Seen:
     """Where the rays of the cameras end; lamps come later, so that several lightings cost one search."""
-    direction = rays(cameras, size=(samples * size[0], samples * size[1]))
+    direction = rays(cameras, size=(samples * size[0], samples * size[1]), stretch=stretch)
     found = nearest(solids, cameras.position, direction)
     start = cameras.position[:, None]
     down = -start[..., 2] / direction[..., 2].clamp(max=-1e-9)  # where a falling ray meets the ground
@@ -151,21 +163,45 @@ def light(seen: Seen, solids: Solids, lamps: Lamps) -> Float[Tensor, "B R C"]:
     return torch.where((seen.owner == SKY)[..., None], seen.colour, lit)
 
 
-def rays(cameras: Cameras, *, size: tuple[int, int]) -> Float[Tensor, "B R 3"]:
+def rays(cameras: Cameras, *, size: tuple[int, int], stretch: float = 1.0) -> Float[Tensor, "B R 3"]:
     """Unit directions through the middle of every pixel, row by row from the top left; the width has the angle."""
     height, width = size
+    ahead, right, upwards = axes(cameras)
+    reach = torch.tan(cameras.degrees * (math.pi / 360))[:, None, None]
+    across = (2 * torch.arange(width) + 1) / width - 1
+    down = (2 * torch.arange(height) + 1 - height) / (stretch * width)
+    rows, columns = torch.meshgrid(down, across, indexing="ij")
+    sideways = columns.flatten()[None, :, None] * reach * right[:, None]
+    return normalize(ahead[:, None] + sideways - rows.flatten()[None, :, None] * reach * upwards[:, None], dim=-1)
+
+
+def project(
+    points: Float[Tensor, "B P 3"], cameras: Cameras, *, aspect: float = 1.0, stretch: float = 1.0
+) -> Float[Tensor, "B P 2"]:
+    """How far right and down points are in the picture, from 0 to 1 where they are inside of it.
+
+    ``aspect`` is the number of pixels of a row divided by that of a column; ``stretch`` is that of :func:`render`.
+
+    Example:
+        >>> cameras = Cameras(torch.tensor([[0, -6.0, 3]]), torch.tensor([[0, 0, 1.0]]), torch.tensor([40.0]))
+        >>> project(torch.tensor([[[0, 0, 1.0]]]), cameras)
+        tensor([[[0.5000, 0.5000]]])
+    """
+    ahead, right, upwards = axes(cameras)
+    way = points - cameras.position[:, None]
+    depth, across, above = (dot(way, axis[:, None].expand_as(way)) for axis in (ahead, right, upwards))
+    reach = depth * torch.tan(cameras.degrees * (math.pi / 360))[:, None]
+    return torch.stack([across / reach, -above / reach * (stretch * aspect)], dim=-1) / 2 + 0.5
+
+
+def axes(cameras: Cameras) -> tuple[Float[Tensor, "B 3"], Float[Tensor, "B 3"], Float[Tensor, "B 3"]]:
+    """Ahead, to the right and upwards, as each camera sees it."""
     ahead = normalize(cameras.target - cameras.position, dim=-1)
     right = torch.cross(ahead, torch.tensor(UPWARDS).expand_as(ahead), dim=-1)
     # A camera that looks straight down has no horizon; any right will do.
     level = dot(right, right)[..., None] > 1e-12
     right = normalize(torch.where(level, right, torch.tensor([1.0, 0.0, 0.0])), dim=-1)
-    upwards = torch.cross(right, ahead, dim=-1)
-    reach = torch.tan(cameras.degrees * (math.pi / 360))[:, None, None]
-    across = (2 * torch.arange(width) + 1) / width - 1
-    down = (2 * torch.arange(height) + 1 - height) / width
-    rows, columns = torch.meshgrid(down, across, indexing="ij")
-    sideways = columns.flatten()[None, :, None] * reach * right[:, None]
-    return normalize(ahead[:, None] + sideways - rows.flatten()[None, :, None] * reach * upwards[:, None], dim=-1)
+    return ahead, right, torch.cross(right, ahead, dim=-1)
 
 
 def to_pixels(brought: Float[Tensor, "B R C"], size: tuple[int, int], samples: int) -> Float[Tensor, "B C H W"]:

@@ -12,12 +12,19 @@ from typing import Literal
 from picaset.experiments.clusterer import CLUSTERERS
 from picaset.experiments.clustering import CLUSTERING
 from picaset.experiments.odd_one_out import ODD_ONE_OUT
+from picaset.experiments.scenes import SCENES
 from picaset.experiments.viewpoints import VIEWPOINTS
 from picaset.training.experiment import Experiment
 
 Profile = Literal["smoke", "quick", "paper"]
 
-EXPERIMENTS: dict[str, Callable[[str, int], Experiment]] = {**CLUSTERING, **CLUSTERERS, **VIEWPOINTS, **ODD_ONE_OUT}
+EXPERIMENTS: dict[str, Callable[[str, int], Experiment]] = {
+    **CLUSTERING,
+    **CLUSTERERS,
+    **VIEWPOINTS,
+    **ODD_ONE_OUT,
+    **SCENES,
+}
 """By name: from a profile and a seed to an experiment."""
 
 

@@ -1,5 +1,6 @@
 """Which runs a table of the paper is made of."""
 
+from picaset.experiments import odd_one_out, scenes, viewpoints
 from picaset.experiments.clustering import ABLATIONS, CANONICAL, ROWS
 
 SEEDS = (0, 1, 2)
@@ -16,7 +17,48 @@ TABLE_2 = [
 ]
 """Name and seed of every run, the most telling first."""
 
-TABLES: dict[str, list[tuple[str, int]]] = {"table2": TABLE_2}
+TABLE_3 = [
+    (f"viewpoints-{split}-{name}{suffix}", seed)
+    for suffix in ("", "-toys")
+    for name, seed in (
+        *((name, 0) for name in viewpoints.ROWS),
+        *((name, seed) for seed in SEEDS[1:] for name in viewpoints.SEEDED),
+    )
+    for split in viewpoints.SPLITS
+]
+"""Photographs, and generated toys."""
+
+TABLE_4 = [
+    (f"{prefix}-{name}", seed)
+    for prefix in ("odd-one-out-celeba", "odd-one-out")
+    for name, seed in (
+        *((name, 0) for name in odd_one_out.ROWS),
+        *((name, seed) for seed in SEEDS[1:] for name in odd_one_out.SEEDED),
+        *((name, 0) for name in odd_one_out.VARIANTS),
+    )
+]
+"""Real faces, and the stand-in."""
+
+TABLE_5 = [
+    *((f"scenes-{row}-likelihood", 0) for row in scenes.ROWS),
+    *((f"scenes-{row}", 0) for row in scenes.ROWS),
+    *((f"scenes-{row}-reweighted", 0) for row in scenes.SEEDED),
+    *((f"scenes-{name}", 0) for name in scenes.VARIANTS),
+    *(
+        (f"scenes-{scenes.row_name(row, objective)}", seed)
+        for objective in scenes.OBJECTIVES
+        for seed in SEEDS[1:]
+        for row in scenes.SEEDED
+    ),
+]
+"""On the stand-in, which can be made anywhere, the most telling first."""
+
+TABLES: dict[str, list[tuple[str, int]]] = {
+    "table2": TABLE_2,
+    "table3": TABLE_3,
+    "table4": TABLE_4,
+    "table5": TABLE_5,
+}
 
 
 def tables_named(names: tuple[str, ...]) -> list[str]:

@@ -34,6 +34,9 @@ ROWS = {
 }
 """Table 3, in its order, the paper's comparison, and ours."""
 
+SEEDED = ("set-transformer", "pb3")
+"""Rows that the paper's claim rests on; they are trained with more than one seed."""
+
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 

@@ -87,11 +87,22 @@ class GatedAttentionPool(SetPool):
         self.weigh = nn.Linear(dim_hidden, num_templates)
 
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K D"]:
-        hidden = torch.tanh(self.content(elements)) * torch.sigmoid(self.gate(elements))
-        scores = wide(self.weigh(hidden)).transpose(1, 2)  # (B, K, N)
+        scores = self.scores(elements)
         with without_autocast(scores):
             state = AttentionState.of(scores[:, None], wide(elements)[:, None], mask)
         return state.mean().squeeze(1).to(elements.dtype)
+
+    def weights(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K N"]:
+        """How much of each element is in each vector; absent elements have no share."""
+        scores = self.scores(elements)
+        if mask is None:
+            return scores.softmax(dim=-1)
+        absent = ~mask[:, None]
+        return scores.masked_fill(absent, -torch.inf).softmax(dim=-1).masked_fill(absent, 0.0)
+
+    def scores(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B K N"]:
+        hidden = torch.tanh(self.content(elements)) * torch.sigmoid(self.gate(elements))
+        return wide(self.weigh(hidden)).transpose(1, 2)
 
 
 class FeaturewiseAttentionPool(SetPool):

@@ -80,10 +80,10 @@ def draw_likelihood_against_shift(records: Sequence[Record], folder: Path) -> li
         if names:
             level = oracle(rows_of(records, names[0]))
             axis.axhline(level, color="#555555", linestyle=":", linewidth=1.5, label="oracle")
+            axis.legend(frameon=False, fontsize=8, loc="lower center", ncols=2)
         axis.set(title=title, xlabel="shift of both coordinates")
         axis.set_xticks(shifts)
         axis.grid(color="#eeeeee")
-        axis.legend(frameon=False, fontsize=8, loc="lower center", ncols=2)
     left.set_ylabel("log-likelihood per point")
     left.set_yscale("symlog", linthresh=2)
     left.set_ylim(-80, -1.3)

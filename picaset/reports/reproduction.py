@@ -8,9 +8,12 @@ from typing import Any
 
 from picaset.files import replacing
 from picaset.reports import clustering, clustering_figures
+from picaset.reports.odd_one_out_section import odd_one_out_section, odd_one_out_tables
 from picaset.reports.page import Section, drawing, write_page
 from picaset.reports.records import Record
+from picaset.reports.scenes_section import scenes_section, scenes_tables
 from picaset.reports.table import Table
+from picaset.reports.viewpoints_section import viewpoints_section, viewpoints_tables
 
 
 def baselines_file(profile: str) -> str:
@@ -35,7 +38,7 @@ def write_report(records: Sequence[Record], folders: Sequence[Path], out: Path, 
             f"There is no finished run of profile {profile} in {', '.join(map(str, folders))}; "
             f"make some with: picaset reproduce --profile {profile}"
         )
-    sections = [build(used, folders, out) for build in (clustering_section,)]
+    sections = [build(runs, folders, out) for kind, build in SECTIONS.items() if (runs := of_kind(used, kind))]
     page = out / "index.html"
     write_page(page, lead=lead(used, profile), sections=sections, records=used)
     tables = [table for section in sections for table in section.tables]
@@ -51,7 +54,9 @@ def in_markdown(tables: Sequence[Table]) -> str:
 
 def tables_of(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
     """Every table that the records allow."""
-    return [table for tables in (clustering_tables,) for table in tables(records, folders)]
+    return [
+        table for kind, tables in TABLES.items() if (runs := of_kind(records, kind)) for table in tables(runs, folders)
+    ]
 
 
 def lead(records: Sequence[Record], profile: str) -> str:
@@ -62,23 +67,22 @@ def lead(records: Sequence[Record], profile: str) -> str:
     )
 
 
-def clustering_section(records: Sequence[Record], folders: Sequence[Path], out: Path) -> Section:
-    figures = clustering_figures.draw_all(of_kind(records, "clustering"), out / "figures")
+def clustering_section(runs: Sequence[Record], folders: Sequence[Path], out: Path) -> Section:
+    figures = clustering_figures.draw_all(runs, out / "figures")
     return Section(
         anchor="clustering",
         title="Clustering under shift",
         text="A network reads a set of points and predicts the mixture of four Gaussians that they come from, in one "
         "pass. At test time the points are moved to where training never was.",
-        tables=clustering_tables(records, folders),
+        tables=clustering_tables(runs, folders),
         figures=[drawing(paths[0], caption) for caption, paths in figures.items()],
     )
 
 
-def clustering_tables(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
-    runs = of_kind(records, "clustering")
+def clustering_tables(runs: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
     tables = [
         clustering.table_2(runs),
-        clustering.refinement(runs, baselines(folders, records[0].experiment.profile)),
+        clustering.refinement(runs, baselines(folders, runs[0].experiment.profile)),
         clustering.other_moves(runs),
         clustering.ablations(runs),
     ]
@@ -96,3 +100,18 @@ def baselines(folders: Sequence[Path], profile: str) -> list[dict[str, Any]]:
         if (path := folder / baselines_file(profile)).is_file():
             return json.loads(path.read_text())["rows"]
     return []
+
+
+SECTIONS = {
+    "clustering": clustering_section,
+    "viewpoints": viewpoints_section,
+    "odd-one-out": odd_one_out_section,
+    "scenes": scenes_section,
+}
+"""By the task of its runs: what an experiment has on the page, given its runs alone."""
+TABLES = {
+    "clustering": clustering_tables,
+    "viewpoints": viewpoints_tables,
+    "odd-one-out": odd_one_out_tables,
+    "scenes": scenes_tables,
+}

@@ -57,9 +57,7 @@ def softmax_state(large: LargeSet, statistic: Softmax, *inputs: Tensor) -> Atten
 @read_by_type.register
 def _(operator: GatedAttentionPool, large: LargeSet) -> Tensor:
     def weigh(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        hidden = torch.tanh(operator.content(elements)) * torch.sigmoid(operator.gate(elements))
-        scores = wide(operator.weigh(hidden)).transpose(1, 2)  # (B, K, n)
-        return scores[:, None], wide(elements)[:, None]
+        return operator.scores(elements)[:, None], wide(elements)[:, None]
 
     state = softmax_state(large, Softmax(weigh, (operator,)))
     return state.mean().squeeze(1).to(large.reading.dtype)

@@ -6,6 +6,7 @@ A task is a frozen dataclass, so that it is its own configuration, and has the m
 from picaset.tasks.clustering import Clustering
 from picaset.tasks.mixture_proposals import MixtureProposals
 from picaset.tasks.odd_one_out import OddOneOut
+from picaset.tasks.scenes import SceneObjects
 from picaset.tasks.task import Task
 from picaset.tasks.viewpoints import Viewpoints
 
@@ -13,6 +14,7 @@ TASKS: dict[str, type[Task]] = {
     "clustering": Clustering,
     "mixture-proposals": MixtureProposals,
     "odd-one-out": OddOneOut,
+    "scenes": SceneObjects,
     "viewpoints": Viewpoints,
 }
 """By the name that stands in ``config.json``."""

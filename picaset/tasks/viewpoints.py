@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from picaset.data.crops import Augmentation, augmented, patches
 from picaset.data.folders import data_root
 from picaset.data.gaussian_mixtures import generator_for
+from picaset.data.shuffling import shuffled
 from picaset.data.small_norb import load_small_norb
 from picaset.data.toys import load_toys
 from picaset.data.views import CATEGORIES, Split, Views
@@ -251,16 +252,3 @@ def some(images: Tensor, labels: Tensor, *, count: int) -> tuple[Tensor, Tensor]
         return images, labels
     chosen = torch.arange(count) * len(images) // count
     return images[chosen], labels[chosen]
-
-
-def shuffled(step: int, *, seed: int, num_examples: int, total: int) -> Int[Tensor, " B"]:
-    """The examples of a step: every epoch goes through all of them in an order of its own."""
-    places = torch.arange(step * num_examples, (step + 1) * num_examples)
-    epochs = range(int(places[0]) // total, int(places[-1]) // total + 1)
-    order = torch.cat([epoch_order(seed, epoch, total) for epoch in epochs])
-    return order[places - epochs[0] * total]
-
-
-@lru_cache(maxsize=4)
-def epoch_order(seed: int, epoch: int, total: int) -> Int[Tensor, " N"]:
-    return torch.randperm(total, generator=generator_for(seed, epoch, total))

@@ -11,7 +11,7 @@ from picaset.training.settings import as_json, from_json
 
 FORMAT = "picaset-experiment"
 
-Schedule = Literal["constant", "cosine", "one-cycle", "tenth-half-way"]
+Schedule = Literal["constant", "cosine", "one-cycle", "tenth-half-way", "halving"]
 Precision = Literal["32-true", "bf16-mixed"]
 
 
@@ -27,7 +27,7 @@ class Training:
     """Of Adam, at its highest."""
     schedule: Schedule = "one-cycle"
     """How the learning rate goes on after warming up: it stays, falls by a cosine, falls from a rise that takes three
-    tenths of the training, or is divided by ten half-way."""
+    tenths of the training, is divided by ten half-way, or halves every 50 000 steps."""
     warmup_steps: int = 0
     """Steps over which the learning rate rises to its highest, where the schedule does not say."""
     clip: float = 0.0

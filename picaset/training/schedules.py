@@ -9,6 +9,9 @@ RISE = 0.3
 START = 0.04
 """Of a one-cycle schedule, what the rate rises from."""
 
+HALF_LIFE = 50_000
+"""Of a halving schedule, the steps in which the rate falls to a half."""
+
 
 def learning_rate(step: int, training: Training) -> float:
     """The learning rate of a step, counted from 0.
@@ -33,6 +36,8 @@ def share(step: int, training: Training) -> float:
         return cosine((step - training.warmup_steps) / max(training.steps - training.warmup_steps, 1))
     if training.schedule == "tenth-half-way":
         return 0.1 if step >= training.steps / 2 else 1.0
+    if training.schedule == "halving":
+        return 0.5 ** (step / HALF_LIFE)
     return 1.0
 
 

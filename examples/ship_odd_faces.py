@@ -1,0 +1,126 @@
+"""Turn a finished run on drawn faces into the network that `picaset faces` uses, with its model card.
+
+    picaset train odd-one-out-sa-gpb --threads 1
+    python examples/ship_odd_faces.py runs/odd-one-out-sa-gpb-quick-seed0 --out picaset/weights/odd_one_out_faces
+
+Weights are rounded to half precision, which halves the file; the card says what the rounded network reaches, measured
+again, beside what the run recorded. A run on real faces is refused: only generated data goes into what is shipped.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from picaset.files import replacing
+from picaset.models.odd_one_out import OddOneOutNetwork
+from picaset.reports.records import Record, read_record
+from picaset.tasks.odd_one_out import OddOneOut
+
+LARGEST = 8_000_000
+"""Bytes that a shipped file may have."""
+
+CARD = """# odd_one_out_faces
+
+Scores every face of a set by how little it fits the others: all but one share two attributes, that one has neither.
+What `picaset faces` uses. For drawn faces only, those of `picaset.data.drawn_faces`; it has never seen a real one and
+is of no use for them.
+
+| | |
+|---|---|
+| network | `OddOneOutNetwork({arguments})`, {parameters} parameters, {megabytes:.1f} MB in half precision |
+| input | a set of 3 to 64 images of 64 x 64 pixels, red green blue |
+| output | a score for each image; their softmax is the probability of being the odd one |
+| data | generated: {data}, three quarters of them for training; {sets} |
+| recipe | `{command}`, then `python examples/ship_odd_faces.py`: {recipe} |
+| loss | cross-entropy over the images of a set |
+
+On {num_sets} test sets of {size}, whose faces are in no training set:
+
+| | AUROC | AUPR | top 1 |
+|---|---|---|---|
+| as trained | {trained} |
+| rounded, as shipped | {shipped} |
+| random guessing | {guessing} |
+
+As shipped, in sets of other sizes ({of_a_size} sets each):
+
+{by_size}
+
+Trained on generated data only. MIT licence, as the rest of picaset.
+"""
+
+
+def numbers(found: dict[str, Any]) -> str:
+    return " | ".join(f"{found[name]:.3f}" for name in ("auroc", "aupr", "top1"))
+
+
+def sizes_table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        ["images of a set", *(str(row["set_size"]) for row in rows)],
+        ["---"] * (len(rows) + 1),
+        ["AUROC", *(f"{row['auroc']:.3f}" for row in rows)],
+        ["top 1", *(f"{row['top1']:.3f}" for row in rows)],
+    ]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def card(record: Record, network: OddOneOutNetwork, shipped: dict[str, Any], size: int) -> str:
+    task, training = record.experiment.task, record.experiment.training
+    assert isinstance(task, OddOneOut)
+    name, profile = record.experiment.name, record.experiment.profile
+    usual = "" if profile == "quick" else f" --profile {profile}"
+    if profile.endswith("-steps"):
+        usual = f" --steps {training.steps}"
+    return CARD.format(
+        arguments=", ".join(f"{key}={value!r}" for key, value in network.config.items()),
+        parameters=f"{record.result['parameters']:,}".replace(",", " "),
+        megabytes=size / 1e6,
+        data=record.result["data"],
+        sets=record.environment["data"].partition("; ")[2],
+        command=f"picaset train {name}{usual} --threads 1",
+        recipe=f"seed {training.seed}, {training.steps} steps of {training.batch_size} albums with "
+        f"{task.sets_per_album} sets each, Adam {training.learning_rate:g} {training.schedule}, averaged weights; "
+        f"{record.result['seconds'] / 60:.0f} minutes on {record.environment['hardware']}",
+        num_sets=task.num_test_sets,
+        size=task.set_size,
+        trained=numbers(record.result["test"]),
+        shipped=numbers(shipped["test"]),
+        guessing=numbers(record.result["random_guessing"]),
+        of_a_size=shipped["sets_of_a_size"],
+        by_size=sizes_table(shipped["by_size"]),
+    )
+
+
+def ship(run: Path, out: Path) -> Path:
+    """Write the network and its card; nothing is written if the run will not do.
+
+    Rounding is done once: single precision holds every half-precision number as it is.
+    """
+    record = read_record(run)
+    if record is None:
+        raise ValueError(f"{run} is not finished; finish it with: picaset train --resume {run}")
+    task = record.experiment.task
+    if not isinstance(task, OddOneOut) or task.data != "drawn":
+        raise ValueError(f"{run} is not a run on drawn faces; only networks trained on generated data are shipped.")
+    network = task.read_network(run / "checkpoints" / "final").half()
+    size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
+    if size > LARGEST:
+        raise ValueError(
+            f"The network takes {size} bytes; a shipped one must have at most {LARGEST}: make it narrower."
+        )
+    network.save_pretrained(out)
+    shipped = task.evaluate(network.float())
+    with replacing(out / "README.md") as unfinished:
+        unfinished.write_text(card(record, network, shipped, size))
+    return out
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="a finished run of an odd-one-out experiment on drawn faces")
+    parser.add_argument("--out", type=Path, default=Path("picaset/weights/odd_one_out_faces"))
+    arguments = parser.parse_args()
+    try:
+        print(f"written: {ship(arguments.run, arguments.out)}")
+    except ValueError as error:
+        parser.exit(1, f"{error}\n")

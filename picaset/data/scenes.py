@@ -1,0 +1,94 @@
+"""Scenes: images, and the three to ten objects that stand in each, as CLEVR has them (Johnson et al. 2017).
+
+An object has a place in [-3, 3] in each direction, the ground being z = 0, and four properties. Where a scene has fewer
+than ten objects, the slots that are left hold zeros and are absent.
+
+Dimensions:  F scenes   S pixels a side   K = 10 slots   A = 4 properties
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt8
+from numpy.typing import NDArray
+
+MOST_OBJECTS = 10
+EXTENT = 3.0
+"""Coordinates lie in [-EXTENT, EXTENT]."""
+PROPERTIES: dict[str, tuple[str, ...]] = {
+    "shape": ("cube", "sphere", "cylinder"),
+    "material": ("rubber", "metal"),
+    "color": ("gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow"),
+    "size": ("small", "large"),
+}
+"""What an object can be, by the names in CLEVR's files."""
+NUM_VALUES = tuple(len(values) for values in PROPERTIES.values())
+"""Values of each property."""
+
+Row = np.dtype[np.void]
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """Images with what is in them.
+
+    Shapes:
+        images        (F, S, S, 3)    bytes, often mapped from a file
+        present       (F, K)          whether a slot holds an object
+        coordinates   (F, K, 3)
+        properties    (F, K, A)       indices into the values of ``PROPERTIES``
+    """
+
+    images: UInt8[np.ndarray, "F S S 3"]
+    present: Bool[np.ndarray, "F K"]
+    coordinates: Float[np.ndarray, "F K 3"]
+    properties: Int[np.ndarray, "F K A"]
+    description: str
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def in_words(properties: Sequence[int] | Int[np.ndarray, " A"]) -> str:
+    """An object's properties as one says them.
+
+    Example:
+        >>> in_words([2, 1, 3, 1])
+        'large green metal cylinder'
+    """
+    shape, material, colour, size = (
+        values[int(index)] for values, index in zip(PROPERTIES.values(), properties, strict=True)
+    )
+    return f"{size} {colour} {material} {shape}"
+
+
+def row_of(size: int) -> Row:
+    """One scene in a file: its image, and for each slot presence, coordinates and the indices of the properties."""
+    width = 1 + 3 + len(PROPERTIES)
+    return np.dtype([("image", "u1", (size, size, 3)), ("objects", "<f4", (MOST_OBJECTS, width))])
+
+
+def rows_from(images: NDArray[np.uint8], objects: NDArray[np.float32], row: Row) -> Iterator[bytes]:
+    """Scenes as the bytes of their rows."""
+    for image, slots in zip(images, objects, strict=True):
+        yield row_bytes(image, slots, row)
+
+
+def row_bytes(image: NDArray[np.uint8], slots: NDArray[np.float32], row: Row) -> bytes:
+    one = np.zeros((), dtype=row)
+    one["image"], one["objects"] = image, slots
+    return one.tobytes()
+
+
+def scenes_in(rows: NDArray[Any], description: str) -> Scenes:
+    """Scenes from the rows of a file; images stay where they are."""
+    objects: NDArray[np.float32] = np.array(rows["objects"])
+    return Scenes(
+        images=rows["image"],
+        present=objects[..., 0] > 0,
+        coordinates=objects[..., 1:4],
+        properties=objects[..., 4:].astype(np.int64),
+        description=description,
+    )

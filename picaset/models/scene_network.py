@@ -1,0 +1,158 @@
+"""The set of objects in a picture: an encoder, a decoder of sets, and one head for all (Table 5).
+
+    picaso             PicasoPool with ten templates                                    (PB)
+    attention          AttentionPool with ten templates, then attention among them      (Set Transformer)
+    slots              SlotAttention with ten sampled slots
+    descent            SetDescent, gradients through its steps                          (DSPN)
+    implicit-descent   SetDescent with momentum, gradients by implicit differentiation  (iDSPN)
+    competing          CompetingCascade, ours
+
+Dimensions:  B images   S pixels a side   K slots   N places   D features   L steps   H heads
+"""
+
+from typing import Any, Literal, cast
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+from picaset.checks import check_choice, check_positive
+from picaset.models.competing_cascade import Compete, CompetingCascade, Initial
+from picaset.models.pretrained import PretrainedNetwork
+from picaset.models.scene_encoder import Places, SceneEncoder, SceneStem
+from picaset.models.set_descent import SetDescent
+from picaset.operators.attention_pools import AttentionPool
+from picaset.operators.block import BlockOptions, Form
+from picaset.operators.encoders import SelfAttention
+from picaset.operators.picaso import PicasoPool
+from picaset.operators.slot_attention import SlotAttention
+from picaset.operators.trace import Trace
+
+SceneDecoder = Literal["picaso", "attention", "slots", "descent", "implicit-descent", "competing"]
+DECODERS: tuple[SceneDecoder, ...] = ("picaso", "attention", "slots", "descent", "implicit-descent", "competing")
+NARROW = 16
+"""Features of a place in the vector that a descent starts from."""
+
+
+class SceneNetwork(PretrainedNetwork):
+    """From an image to the vectors of the objects in it.
+
+    Args:
+        dim_out: Numbers of an object's vector.
+        num_objects: Vectors that are predicted, as many as a scene can have objects.
+        stem: ``"full"`` as published, or ``"strided"``.
+        image_size: Pixels of an image, in each direction.
+        decoder: How a set of vectors is made from the places of an image.
+        dim: Features inside.
+        num_heads: Attention heads; divides ``dim``.
+        num_steps: Steps of the decoder.
+        num_test_steps: Steps of it in ``eval``; 0 takes as many as in training.
+        form: Of attention blocks, the published programs' or the paper's equation.
+        norm: Layer norm after each sum of an attention block.
+        compete: See :class:`CompetingCascade`, and so for the next three.
+        located: Whether templates are told where they looked.
+        initial: What templates are before the first step.
+        mixed: Whether templates attend to each other.
+
+    Shapes:
+        images    (B, 3, S, S)        bytes, or numbers from 0 to 1
+        returns   (B, K, dim_out)     between 0 and 1
+
+    Example:
+        >>> SceneNetwork(19, dim=16, image_size=32)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10, 19])
+    """
+
+    def __init__(
+        self,
+        dim_out: int,
+        *,
+        num_objects: int = 10,
+        stem: SceneStem = "strided",
+        image_size: int = 64,
+        decoder: SceneDecoder = "picaso",
+        dim: int = 64,
+        num_heads: int = 4,
+        num_steps: int = 3,
+        num_test_steps: int = 0,
+        form: Form = "authors",
+        norm: bool = True,
+        compete: Compete = "templates",
+        located: bool = True,
+        initial: Initial = "learned",
+        mixed: bool = False,
+    ) -> None:
+        check_positive(caller="SceneNetwork", dim_out=dim_out, num_objects=num_objects)
+        check_choice(decoder, DECODERS, caller="SceneNetwork", name="decoder")
+        if num_test_steps < 0:
+            raise ValueError(f"SceneNetwork: num_test_steps must not be negative; got {num_test_steps}.")
+        super().__init__(
+            dict(
+                dim_out=dim_out, num_objects=num_objects, stem=stem, image_size=image_size, decoder=decoder, dim=dim,
+                num_heads=num_heads, num_steps=num_steps, num_test_steps=num_test_steps, form=form, norm=norm,
+                compete=compete, located=located, initial=initial, mixed=mixed,
+            )
+        )  # fmt: skip
+        self.num_steps, self.num_test_steps = num_steps, num_test_steps or num_steps
+        self.encoder = SceneEncoder(dim, kind=stem, image_size=image_size)
+        options = BlockOptions(form=form, norm=norm)
+        counts: dict[str, Any] = dict(num_templates=num_objects, num_heads=num_heads)
+        self.summary: nn.Module | None = None
+        self.mixing: nn.Module | None = None
+        if decoder == "picaso":
+            self.decoder = PicasoPool(dim, **counts, num_steps=num_steps, **options)
+        elif decoder == "attention":
+            self.decoder = AttentionPool(dim, **counts, **options)
+            self.mixing = SelfAttention(dim, dim, num_heads=num_heads, **options)
+        elif decoder == "slots":
+            self.decoder = SlotAttention(dim, num_slots=num_objects, num_steps=num_steps, initial="sampled")
+        elif decoder == "competing":
+            self.decoder = CompetingCascade(
+                dim, **counts, num_steps=num_steps, compete=compete, located=located, initial=initial, mixed=mixed,
+                **options,
+            )  # fmt: skip
+        else:
+            implicit = decoder == "implicit-descent"
+            self.summary = Summary(dim, self.encoder.side**2, 4 * dim)
+            self.decoder = SetDescent(
+                4 * dim, dim, num_elements=num_objects, num_steps=num_steps, implicit=implicit,
+                momentum=0.9 if implicit else 0.0,
+            )  # fmt: skip
+        self.head = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim_out), nn.Sigmoid())
+
+    def forward(self, images: Float[Tensor, "B 3 S S"] | UInt8[Tensor, "B 3 S S"]) -> Float[Tensor, "B K V"]:
+        decoded = self.decode(self.encoder(images))
+        return self.head(decoded if self.mixing is None else self.mixing(decoded))
+
+    def decode(self, places: Places) -> Float[Tensor, "B K D"]:
+        if self.summary is not None:
+            return self.decoder(self.summary(places.elements))
+        return self.decoder(places if isinstance(self.decoder, CompetingCascade) else places.elements)
+
+    @torch.no_grad()
+    def trace(self, images: Float[Tensor, "B 3 S S"] | UInt8[Tensor, "B 3 S S"]) -> Trace | None:
+        """The templates, and their attention to the places row by row, at every step; None for a descent."""
+        places = self.encoder(images)
+        if isinstance(self.decoder, CompetingCascade):
+            return self.decoder.trace(places)
+        if isinstance(self.decoder, PicasoPool | SlotAttention):
+            return self.decoder.trace(places.elements)
+        return None
+
+    def train(self, mode: bool = True) -> "SceneNetwork":
+        super().train(mode)
+        if not isinstance(self.decoder, AttentionPool):
+            cast(Any, self.decoder).num_steps = self.num_steps if mode else self.num_test_steps
+        return self
+
+
+class Summary(nn.Module):
+    """One vector of all places, which knows where each was."""
+
+    def __init__(self, dim: int, num_places: int, dim_out: int) -> None:
+        super().__init__()
+        self.narrow = nn.Linear(dim, NARROW)
+        self.joined = nn.Linear(NARROW * num_places, dim_out)
+
+    def forward(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B Z"]:
+        return self.joined(torch.relu(self.narrow(elements)).flatten(1))

@@ -1,0 +1,145 @@
+r"""Sets found by descent: a set is moved until its encoding is the wanted vector (DSPN, Zhang et al. 2019).
+
+.. math::  Y^\star = \arg\min_Y \tfrac12 \lVert g(Y) - z \rVert^2 + \tfrac{\lambda}{2} \lVert Y - Y_0 \rVert^2
+
+An encoder of sets, ``g``, is all that is learned beside the start; a decoder comes from its gradient, so that the
+elements of the result have no order. How gradients reach what is learned:
+
+    unrolled    through every step of a plain descent            (DSPN)
+    implicit    by the condition that holds at the end of it     (iDSPN, Zhang et al. 2021)
+
+At the end the gradient of the objective is zero, so that the result moves with z by minus the inverse of its second
+derivative. ``num_solves=0`` takes that inverse to be one, as published; more are steps of conjugate gradients, and
+enough of them are exact.
+
+Dimensions:  B vectors   Z features of a vector   K elements   D features of an element
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from picaset.checks import check_positive
+from picaset.operators.sort_pool import SortPool
+
+
+class SetDescent(nn.Module):
+    """A vector becomes the set whose encoding comes nearest to it.
+
+    Args:
+        dim_in: Features of a vector.
+        dim: Features of an element.
+        num_elements: Elements of a set.
+        num_steps: Steps of descent.
+        implicit: Gradients by the condition at the end, and not through the steps.
+        step_size: Of the descent.
+        momentum: What a step keeps of the one before.
+        damping: How strongly the start attracts.
+        num_solves: Steps of conjugate gradients when gradients are implicit; 0 takes the second derivative as one.
+        dim_hidden: Features inside the encoder of sets.
+
+    Shapes:
+        vectors   (B, dim_in)
+        returns   (B, K, D)
+
+    Example:
+        >>> SetDescent(8, 4, num_elements=3, num_steps=5)(torch.randn(2, 8)).shape
+        torch.Size([2, 3, 4])
+    """
+
+    def __init__(
+        self,
+        dim_in: int,
+        dim: int,
+        *,
+        num_elements: int,
+        num_steps: int = 10,
+        implicit: bool = False,
+        step_size: float = 1.0,
+        momentum: float = 0.0,
+        damping: float = 0.1,
+        num_solves: int = 0,
+        dim_hidden: int = 128,
+    ) -> None:
+        super().__init__()
+        check_positive(caller="SetDescent", dim_in=dim_in, dim=dim, num_elements=num_elements, num_steps=num_steps)
+        if not 0 <= momentum < 1 or step_size <= 0 or damping < 0 or num_solves < 0:
+            raise ValueError(
+                "SetDescent: momentum must be at least 0 and below 1, step_size above 0, damping and num_solves not "
+                f"negative; got {momentum}, {step_size}, {damping}, {num_solves}."
+            )
+        self.num_steps = num_steps
+        self.implicit = implicit
+        self.step_size, self.momentum, self.damping = step_size, momentum, damping
+        self.num_solves = num_solves
+        self.start = nn.Parameter(torch.randn(num_elements, dim))
+        self.elementwise = nn.Sequential(nn.Linear(dim, dim_hidden), nn.ReLU(), nn.Linear(dim_hidden, dim_in))
+        self.pool = SortPool(dim_in)
+
+    def forward(self, vectors: Float[Tensor, "B Z"]) -> Float[Tensor, "B K D"]:
+        start = self.start.expand(len(vectors), -1, -1)
+        # The result is a derivative, which is wanted even where its own derivatives are not.
+        differentiable = torch.is_grad_enabled()
+        with torch.enable_grad():
+            if not self.implicit:
+                return self.descend(vectors, start, differentiable=differentiable)
+            found = self.descend(vectors.detach(), start.detach(), differentiable=False)
+            return self.at_the_end(vectors, start, found) if differentiable else found
+
+    def encode(self, elements: Float[Tensor, "B K D"]) -> Float[Tensor, "B Z"]:
+        """The encoding of a set, scaled so that it does not grow with the set."""
+        return self.pool(self.elementwise(elements))[:, 0] / math.sqrt(elements.shape[1])
+
+    def slope(
+        self, elements: Float[Tensor, "B K D"], vectors: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"]
+    ) -> Float[Tensor, "B K D"]:
+        """The gradient of the objective in the elements, itself differentiable."""
+        missing = self.encode(elements) - vectors
+        (of_encoding,) = torch.autograd.grad(missing.square().sum() / 2, elements, create_graph=True)
+        return of_encoding + self.damping * (elements - start)
+
+    def descend(
+        self, vectors: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"], *, differentiable: bool
+    ) -> Float[Tensor, "B K D"]:
+        elements, pace = start, torch.zeros_like(start)
+        for _ in range(self.num_steps):
+            elements = elements if differentiable else elements.detach()
+            elements = elements if elements.requires_grad else elements.requires_grad_()
+            slope = self.slope(elements, vectors, start)
+            pace = self.momentum * pace - self.step_size * (slope if differentiable else slope.detach())
+            elements = elements + pace
+        return elements if differentiable else elements.detach()
+
+    def at_the_end(
+        self, vectors: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"], found: Float[Tensor, "B K D"]
+    ) -> Float[Tensor, "B K D"]:
+        """The same elements, with the gradients that the condition at the end gives them."""
+        found = found.detach().requires_grad_()
+        slope = self.slope(found, vectors, start)
+        result = found.detach() + (slope.detach() - slope)
+        if self.num_solves:
+            hooked: Any = result
+            hooked.register_hook(partial(self.solved, slope, found))
+        return result
+
+    def solved(
+        self, slope: Float[Tensor, "B K D"], found: Float[Tensor, "B K D"], wanted: Float[Tensor, "B K D"]
+    ) -> Float[Tensor, "B K D"]:
+        """The second derivative's inverse times a vector, by conjugate gradients, for each set by itself."""
+        answer, rest = torch.zeros_like(wanted), wanted
+        way, size = rest, inner(rest, rest)
+        for _ in range(self.num_solves):
+            (bent,) = torch.autograd.grad(slope, found, way, retain_graph=True)
+            share = size / inner(way, bent).clamp(min=1e-30)
+            answer, rest = answer + share * way, rest - share * bent
+            before, size = size, inner(rest, rest)
+            way = rest + size / before.clamp(min=1e-30) * way
+        return answer
+
+
+def inner(one: Float[Tensor, "B K D"], other: Float[Tensor, "B K D"]) -> Float[Tensor, "B 1 1"]:
+    return (one * other).sum(dim=(1, 2), keepdim=True)

@@ -1,0 +1,209 @@
+"""Figures of scenes: what was predicted, drawn over the image and said in words, and what every template looked at.
+
+``look_at_scenes`` draws both for any network of this task.
+
+Dimensions:  B scenes   K slots   L steps   N places
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from picaset.data.folders import cache_folder
+from picaset.data.render import project
+from picaset.data.scene_vectors import Objects, from_vectors, to_vectors
+from picaset.data.scenes import Scenes, in_words
+from picaset.data.traced_scenes import STRETCH, cameras_of, load_traced_scenes, usual_cameras
+from picaset.models.scene_network import SceneNetwork
+from picaset.reports.figures import COLOURS, new_figure, write_figure
+from picaset.reports.records import Record
+from picaset.reports.scenes import in_words as row_in_words
+from picaset.reports.scenes import rows_of
+from picaset.tasks.scene_hits import right_ones
+from picaset.tasks.scenes import SEEDS, SceneObjects
+
+CLEAR = 192
+"""Pixels at which generated scenes are drawn; the network sees fewer."""
+SURE = 0.5
+"""Presence above which a prediction counts as made."""
+NEAR = 1.0
+"""Distance at which a prediction is right, in CLEVR's units."""
+NUM_DRAWN = 4
+WIDE = (0.0, STRETCH, 1.0, 0.0)
+"""Left, right, bottom and top of a picture, no longer squeezed into a square."""
+FOUND, INVENTED, MISSED = COLOURS[2], COLOURS[1], COLOURS[3]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Scenes with what is in them and what was predicted.
+
+    Shapes:
+        images      (B, S, S, 3)
+        pixels      (B, K, 2)       right and down, from 0 to 1, of the predictions
+        true_pixels (B, K, 2)       the same of the objects
+        right       (B, K)          which predictions are right
+        attention   (2, L, K, N)    or None
+    """
+
+    images: NDArray[np.uint8]
+    predicted: Objects
+    there: Objects
+    pixels: Float[Tensor, "B K 2"]
+    true_pixels: Float[Tensor, "B K 2"]
+    right: Bool[Tensor, "B K"]
+    attention: NDArray[np.float64] | None
+
+
+def shown_by(task: SceneObjects, kept: dict[str, Any]) -> Shown:
+    """What a result keeps of the first test scenes, with the scenes themselves."""
+    vectors = torch.tensor(kept["predicted"])
+    count = len(vectors)
+    scenes, clear = first_scenes(task, count)
+    there = from_vectors(
+        to_vectors(*(torch.as_tensor(part[:count]) for part in (scenes.present, scenes.coordinates, scenes.properties)))
+    )
+    order = vectors[..., 0].argsort(dim=1, descending=True)
+    predicted = from_vectors(vectors.gather(1, order[..., None].expand_as(vectors)))
+    right = right_ones(predicted, there, torch.tensor([NEAR]))[..., 0] & (predicted.presence > SURE)
+    traced = task.data == "traced"
+    cameras = cameras_of(count, seed=SEEDS["test"]) if traced else usual_cameras(count)
+    pixels, true_pixels = (
+        project(places.float(), cameras, stretch=STRETCH) for places in (predicted.coordinates, there.coordinates)
+    )
+    attention = kept["attention"]
+    if attention is not None:  # templates in the order of the predictions
+        weights = np.array(attention)
+        attention = np.stack([one[:, rank.numpy()] for one, rank in zip(weights, order, strict=False)])
+    return Shown(np.asarray(clear), predicted, there, pixels, true_pixels, right, attention)
+
+
+def first_scenes(task: SceneObjects, count: int) -> tuple[Scenes, NDArray[np.uint8]]:
+    """The first test scenes, and pictures of them; generated ones are drawn clearer than the network sees them."""
+    if task.data == "clevr":
+        scenes = task.scenes("test")
+        return scenes, np.asarray(scenes.images[:count])
+    scenes = load_traced_scenes(count, seed=SEEDS["test"], size=CLEAR, folder=cache_folder())
+    return scenes, np.asarray(scenes.images)
+
+
+def draw_predictions(shown: Shown, folder: Path, *, title: str, name: str = "scene_predictions") -> list[Path]:
+    """Images with their predicted objects, numbered and said in words; what was missed or invented is marked."""
+    count = min(NUM_DRAWN, len(shown.images))
+    figure = new_figure(13, 2.9 * ((count + 1) // 2))
+    axes = figure.subplots((count + 1) // 2, 4, squeeze=False, width_ratios=(1, 1.05, 1, 1.05)).flatten()
+    for axis in axes:
+        axis.set_axis_off()
+    for scene in range(count):
+        picture, text = axes[2 * scene], axes[2 * scene + 1]
+        picture.imshow(shown.images[scene], extent=WIDE)
+        picture.set(xlim=WIDE[:2], ylim=WIDE[2:], anchor="N")
+        for line, (mark, colour, words) in enumerate(marked(shown, scene, picture)):
+            y = 0.97 - line / 13
+            text.text(0.02, y, mark, color=colour, fontsize=9, fontweight="bold", va="center", transform=text.transAxes)
+            text.text(0.13, y, words, fontsize=9, va="center", transform=text.transAxes)
+    figure.suptitle(title, fontsize=11)
+    return write_figure(figure, folder, name)
+
+
+def marked(shown: Shown, scene: int, picture: Any) -> list[tuple[str, str, str]]:
+    """Mark a scene's predictions and missed objects in its picture; what to say of each."""
+    lines, taken = list[tuple[str, str, str]](), set[int]()
+    predicted, there = shown.predicted, shown.there
+    made = int((predicted.presence[scene] > SURE).sum())  # they come first
+    for slot in range(made):
+        right = bool(shown.right[scene, slot])
+        words = in_words(predicted.properties[scene, slot].numpy())
+        if right:
+            taken.add(taken_by(shown, scene, slot))
+        colour = FOUND if right else INVENTED
+        x, y = (float(value) for value in shown.pixels[scene, slot])
+        picture.plot(STRETCH * x, y, marker="o" if right else "X", markersize=9, color=colour, markeredgecolor="white")
+        picture.annotate(
+            str(slot + 1), (STRETCH * x, y), color="white", fontsize=6, fontweight="bold", ha="center", va="center"
+        )
+        lines.append((str(slot + 1), colour, words if right else f"{words} (not there)"))
+    for slot in range(there.presence.shape[1]):
+        if slot in taken or not there.presence[scene, slot] > 0:
+            continue
+        x, y = (float(value) for value in shown.true_pixels[scene, slot])
+        picture.plot(
+            STRETCH * x, y, marker="s", markersize=13, color="none", markeredgecolor=MISSED, markeredgewidth=1.8
+        )
+        lines.append(("□", MISSED, f"{in_words(there.properties[scene, slot].numpy())} (missed)"))
+    return lines
+
+
+def taken_by(shown: Shown, scene: int, slot: int) -> int:
+    """The object that a right prediction has found: the nearest with its properties."""
+    same = (shown.there.properties[scene] == shown.predicted.properties[scene, slot]).all(dim=1)
+    away = (shown.there.coordinates[scene] - shown.predicted.coordinates[scene, slot]).square().sum(dim=1)
+    return int(torch.where(same & (shown.there.presence[scene] > 0), away, torch.inf).argmin())
+
+
+def draw_attention(
+    shown: Shown, folder: Path, *, title: str, scene: int = 0, name: str = "scene_attention"
+) -> list[Path]:
+    """What each template looked at in each step, over the image; templates in the order of their presence."""
+    assert shown.attention is not None
+    attention = shown.attention[scene]  # (L, K, N)
+    steps, templates, places = attention.shape
+    side = round(places**0.5)
+    figure = new_figure(1.5 * templates, 1.25 * steps + 0.7)
+    image = shown.images[scene] / 255
+    for step, row in enumerate(figure.subplots(steps, templates, squeeze=False)):
+        for slot, axis in enumerate(row):
+            weights = attention[step, slot].reshape(side, side)
+            axis.imshow(image * (0.1 + 0.9 * enlarged(weights / max(weights.max(), 1e-9), len(image))), extent=WIDE)
+            axis.set(xticks=[], yticks=[])
+            if slot == 0:
+                axis.set_ylabel(f"step {step + 1}", fontsize=8)
+            if step == 0:
+                sure = float(shown.predicted.presence[scene, slot])
+                words = in_words(shown.predicted.properties[scene, slot].numpy()).replace(" ", "\n", 2)
+                axis.set_title(words if sure > SURE else "nothing", fontsize=7)
+    figure.suptitle(title, fontsize=10)
+    return write_figure(figure, folder, name)
+
+
+def enlarged(weights: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """A coarse grid as fine as an image, the same value over each of its squares: (S, S, 1)."""
+    places = np.arange(size) * len(weights) // size
+    return weights[places][:, places, None]
+
+
+def look_at_scenes(
+    task: SceneObjects, network: SceneNetwork, folder: Path, *, category: str | None, seed: int
+) -> dict[str, list[Path]]:
+    """Both figures of a network, by their captions; it is always shown the first test scenes."""
+    if category is not None:
+        raise ValueError(f"a scene has objects of all kinds: leave the category out; got {category!r}.")
+    return draw_both(shown_by(task, task.shown(network)), folder, what=task.describe_data())
+
+
+def draw_both(shown: Shown, folder: Path, *, what: str) -> dict[str, list[Path]]:
+    figures = {
+        "What was predicted for test scenes: a number marks an object that was found, within one unit of its place; a "
+        "cross one that is not there; a square one that was missed.": draw_predictions(shown, folder, title=what)
+    }
+    if shown.attention is not None:
+        caption = "What each template looked at, step by step, in the first of these scenes: the brighter, the more."
+        figures[caption] = draw_attention(shown, folder, title=what)
+    return figures
+
+
+def draw_all(records: Sequence[Record], folder: Path) -> dict[str, list[Path]]:
+    """The figures of the most telling run on generated scenes."""
+    for name in ("ours-likelihood", "pb3-likelihood", "ours", "pb3", "slot-attention"):
+        if runs := rows_of(records, name):
+            task = runs[0].experiment.task
+            assert isinstance(task, SceneObjects)
+            return draw_both(shown_by(task, runs[0].result["shown"]), folder, what=row_in_words(name))
+    return {}

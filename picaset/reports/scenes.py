@@ -1,0 +1,154 @@
+"""Objects in scenes: Table 5 on the stand-in and on CLEVR, what the parts of ours are worth, more steps in testing."""
+
+import statistics
+from collections.abc import Sequence
+
+from picaset.experiments.scenes import ROWS, VARIANTS, by_objective
+from picaset.reports.published import TABLE_5
+from picaset.reports.records import Record
+from picaset.reports.table import Cell, Table, mean_and_spread
+
+NAMES = {
+    "dspn10": "DSPN, 10 steps",
+    "dspn30": "DSPN, 30 steps in testing",
+    "idspn": "iDSPN",
+    "slot-attention": "Slot Attention",
+    "set-transformer": "Set Transformer",
+    "pb3": "PB3",
+    "ours": "ours (competing, located, from peaks, mixed)",
+    "pb3-paper-form": "PB3, the block as in the paper's Eq. 3",
+    "pb3-compete": "PB3, templates compete",
+    "pb3-compete-both": "PB3, templates compete and choose",
+    "pb3-located": "PB3, told where they look",
+    "pb3-peaks": "PB3, from peaks of the image",
+    "pb3-mixed": "PB3, templates attend to each other",
+}
+SUFFIXES = {"-reweighted": ", coordinates reweighted", "-likelihood": ", by likelihood"}
+"""What is minimised, where it is not what was published."""
+DISTANCES = ("inf", "1", "0.5", "0.25", "0.125")
+HEADINGS = ("∞", *DISTANCES[1:])
+
+
+def rows_of(records: Sequence[Record], name: str, *, data: str = "traced") -> list[Record]:
+    """The runs of one row of a table, one for each seed."""
+    prefix = "scenes" if data == "traced" else "scenes-clevr"
+    return [record for record in records if record.experiment.name == f"{prefix}-{name}"]
+
+
+def percent(runs: Sequence[Record], distance: str) -> list[float]:
+    """Average precision of each seed."""
+    return [100 * record.result["average_precision"][distance] for record in runs]
+
+
+def in_words(name: str) -> str:
+    for suffix, words in SUFFIXES.items():
+        if name.endswith(suffix):
+            return NAMES[name.removesuffix(suffix)] + words
+    return NAMES[name]
+
+
+def found_rows(records: Sequence[Record], names: Sequence[str], *, data: str = "traced") -> dict[str, list[Record]]:
+    return {name: runs for name in names if (runs := rows_of(records, name, data=data))}
+
+
+def precision_rows(found: dict[str, list[Record]]) -> list[list[Cell]]:
+    best = {
+        distance: max(statistics.fmean(percent(runs, distance)) for runs in found.values()) for distance in DISTANCES
+    }
+    rows = list[list[Cell]]()
+    for name, runs in found.items():
+        count = "one seed" if len(runs) == 1 else f"{len(runs)} seeds"
+        cells = [
+            Cell(
+                mean_and_spread(percent(runs, distance), digits=1),
+                best=statistics.fmean(percent(runs, distance)) >= best[distance] - 1e-9,
+            )
+            for distance in DISTANCES
+        ]
+        rows.append([Cell(in_words(name)), Cell(f"{runs[0].result['parameters'] / 1e3:.0f}k"), Cell(count), *cells])
+    return rows
+
+
+def table_5(records: Sequence[Record]) -> Table | None:
+    """Every row of the paper's table and ours, on the stand-in."""
+    found = found_rows(records, list(by_objective(ROWS)))
+    if not found:
+        return None
+    return Table(
+        "Table 5 on the stand-in: average precision in percent, by the largest distance that counts",
+        ["decoder", "parameters", "", *HEADINGS],
+        precision_rows(found),
+        [
+            setting([record for runs in found.values() for record in runs]),
+            "These scenes are not CLEVR's, so that no published number stands beside them. ± is the standard deviation "
+            "over seeds.",
+        ],
+    )
+
+
+def on_clevr(records: Sequence[Record]) -> Table | None:
+    """The rows that were trained on CLEVR, and in a column of its own what the paper has for the whole of it."""
+    found = found_rows(records, list(by_objective(ROWS)), data="clevr")
+    if not found:
+        return None
+    published = {name: " / ".join(f"{value:.1f}" for value in values) for name, values in TABLE_5.items()}
+    rows = [[*row, Cell(published.get(name, ""))] for name, row in zip(found, precision_rows(found), strict=True)]
+    return Table(
+        "Table 5 on CLEVR: average precision in percent, by the largest distance that counts",
+        ["decoder", "parameters", "", *HEADINGS, "paper, ∞ / 1 / 0.5, another size of data"],
+        rows,
+        [setting([record for runs in found.values() for record in runs])],
+    )
+
+
+def parts(records: Sequence[Record]) -> Table | None:
+    """PB3 with one thing changed, beside itself and ours."""
+    variants = found_rows(records, list(VARIANTS))
+    if not variants:
+        return None
+    found = found_rows(records, ["pb3-likelihood", *VARIANTS, "ours-likelihood"])
+    return Table(
+        "What the parts of ours are worth: PB3 by likelihood with one thing changed, on the stand-in",
+        ["decoder", "parameters", "", *HEADINGS],
+        precision_rows(found),
+        [setting([record for runs in found.values() for record in runs])],
+    )
+
+
+def by_steps(records: Sequence[Record]) -> Table | None:
+    """Average precision at 0.5 with fewer and more steps than in training."""
+    found = {
+        name: {row["steps"]: row["average_precision"] for row in runs[0].result["by_steps"]}
+        for name, runs in found_rows(records, list(by_objective(ROWS))).items()
+        if runs[0].result["by_steps"]
+    }
+    if not found:
+        return None
+    steps = sorted({count for counts in found.values() for count in counts})
+    rows = [
+        [
+            Cell(in_words(name)),
+            *(Cell(f"{100 * counts[count]['0.5']:.1f}" if count in counts else "") for count in steps),
+        ]
+        for name, counts in found.items()
+    ]
+    return Table(
+        "More steps in testing: average precision at 0.5 in percent, on the stand-in",
+        ["decoder", *(f"{count} step{'s' * (count > 1)}" for count in steps)],
+        rows,
+        ["One seed each, on the first of the test scenes. Trained with 3 steps, descents with 10 or 40."],
+    )
+
+
+def setting(records: Sequence[Record]) -> str:
+    """What a reader must know of how the runs were made, and what was published."""
+    training = records[0].experiment.training
+    budgets = {(record.experiment.training.steps, record.experiment.training.batch_size) for record in records}
+    budget = f"{training.steps} steps of {training.batch_size} images" if len(budgets) == 1 else "unequal budgets"
+    minutes = sorted(record.result["seconds"] / 60 for record in records)
+    data = " or ".join(sorted({record.environment["data"] for record in records}))
+    return (
+        f"Profile {records[0].experiment.profile}: every row {budget}, {minutes[0]:.0f} to {minutes[-1]:.0f} minutes "
+        f"each on {records[0].environment['hardware']}. Scenes: {data}. Published are 150 000 steps of 512 images of "
+        "128 x 128 pixels. docs/reproduction.md lists what else differs."
+    )

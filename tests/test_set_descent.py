@@ -1,0 +1,116 @@
+"""Sets found by descent: what is found, and whether its gradients are those of what is found."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from picaset.models.set_descent import SetDescent
+
+
+def small(**options) -> SetDescent:
+    """A smooth, small problem that a thousand steps solve to the last digit."""
+    torch.manual_seed(0)
+    descent = SetDescent(3, 2, num_elements=4, dim_hidden=5, damping=0.5, **options).double()
+    descent.elementwise[1] = torch.nn.Tanh()
+    with torch.no_grad():
+        descent.pool.knots.mul_(0.3)
+    return descent
+
+
+VECTORS = torch.randn(2, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+WANTED = torch.randn(2, 4, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
+def gradients(descent: SetDescent) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    vectors = VECTORS.clone().requires_grad_()
+    found = descent(vectors)
+    learned = [vectors, *descent.parameters()]
+    return found.detach(), list(torch.autograd.grad((found * WANTED).sum(), learned, allow_unused=True))
+
+
+def objective(descent: SetDescent, elements: torch.Tensor) -> torch.Tensor:
+    missing = (descent.encode(elements) - VECTORS).square().sum(dim=1) / 2
+    return missing + descent.damping * (elements - descent.start).square().sum(dim=(1, 2)) / 2
+
+
+def test_the_slope_is_the_gradient_of_the_objective():
+    descent = small()
+    elements = torch.randn(2, 4, 2, dtype=torch.float64, requires_grad=True)
+    (expected,) = torch.autograd.grad(objective(descent, elements).sum(), elements)
+    assert_close(descent.slope(elements, VECTORS, descent.start.expand(2, -1, -1)), expected)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.8])
+def test_more_steps_lower_the_objective_until_nothing_changes(momentum):
+    levels = []
+    for steps in (1, 5, 50, 600, 700):
+        descent = small(num_steps=steps, step_size=0.1, momentum=momentum)
+        levels.append(float(objective(descent, descent(VECTORS)).detach().sum()))
+    assert levels[0] > levels[1] > levels[2] >= levels[3] - 1e-9
+    assert levels[3] == pytest.approx(levels[4], abs=1e-12)
+
+
+def test_implicit_gradients_are_those_through_all_steps():
+    found, through_steps = gradients(small(num_steps=800, step_size=0.1))
+    again, implicit = gradients(small(num_steps=800, step_size=0.05, momentum=0.8, implicit=True, num_solves=30))
+    assert_close(again, found)
+    assert len(implicit) == len(through_steps)
+    for one, other in zip(implicit, through_steps, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert_close(one, other, atol=1e-8, rtol=1e-6)
+
+
+def test_without_solves_the_second_derivative_counts_as_one():
+    # Where it is one in truth, with an encoder that gives nothing, both agree; elsewhere they do not.
+    exact, published = (
+        gradients(small(num_steps=400, step_size=0.1, implicit=True, num_solves=solves))[1] for solves in (30, 0)
+    )
+    assert not torch.allclose(exact[0], published[0], rtol=1e-2)
+    silent = [small(num_steps=400, step_size=0.5, implicit=True, num_solves=solves) for solves in (30, 0)]
+    for descent in silent:
+        descent.damping = 1.0
+        with torch.no_grad():
+            descent.pool.knots.zero_()
+    for one, other in zip(*(gradients(descent)[1] for descent in silent), strict=True):
+        assert_close(one, other)
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_gradients_through_a_few_steps_point_downhill(implicit):
+    descent = small(num_steps=10, step_size=0.2, implicit=implicit, momentum=0.5)
+    optimizer = torch.optim.Adam(descent.parameters(), lr=0.02)
+    losses = []
+    for _ in range(40):
+        loss = (descent(VECTORS) - WANTED).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_the_elements_are_ordered_as_their_start_and_in_no_other_way(implicit):
+    descent = small(num_steps=7, step_size=0.1, implicit=implicit)
+    before = descent(VECTORS)
+    order = torch.tensor([2, 0, 3, 1])
+    with torch.no_grad():
+        descent.start.copy_(descent.start[order].clone())
+    assert_close(descent(VECTORS), before[:, order])
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_without_gradients_the_same_set_is_found(implicit):
+    descent = small(num_steps=7, step_size=0.1, implicit=implicit)
+    with torch.no_grad():
+        quiet = descent(VECTORS)
+    assert not quiet.requires_grad
+    assert_close(quiet, descent(VECTORS).detach())
+
+
+@pytest.mark.as_installed
+@pytest.mark.parametrize("options", [{"momentum": 1.0}, {"step_size": 0.0}, {"damping": -1.0}, {"num_solves": -1}])
+def test_a_descent_that_cannot_end_is_refused(options):
+    with pytest.raises(ValueError, match="momentum must be at least 0 and below 1, step_size above 0"):
+        SetDescent(3, 2, num_elements=4, **options)
