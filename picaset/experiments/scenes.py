@@ -16,7 +16,7 @@ from picaset.training.experiment import Experiment, Training
 ROWS = {
     "dspn10": SceneObjects(decoder="descent", num_steps=10),
     "dspn30": SceneObjects(decoder="descent", num_steps=10, num_test_steps=30),
-    "idspn": SceneObjects(decoder="implicit-descent", num_steps=40),
+    "idspn": SceneObjects(decoder="implicit-descent", num_steps=20),
     "slot-attention": SceneObjects(decoder="slots"),
     "set-transformer": SceneObjects(decoder="attention"),
     "pb3": SceneObjects(),
@@ -57,7 +57,7 @@ def by_objective(tasks: dict[str, SceneObjects]) -> dict[str, SceneObjects]:
 def quick(task: SceneObjects, seed: int) -> tuple[SceneObjects, Training]:
     """At most 25 minutes of one thread, the same steps for every row."""
     training = Training(
-        steps=5000, batch_size=32, learning_rate=4e-4, clip=1.0, average=0.995, score_every=500, checkpoint_every=250,
+        steps=8000, batch_size=32, learning_rate=1e-3, clip=1.0, average=0.998, score_every=1000, checkpoint_every=250,
         seed=seed,
     )  # fmt: skip
     return task, training
