@@ -1,5 +1,6 @@
 # make run     install, cluster an example, find odd faces, then the paper's tables and figures as one page
 # make documents    tables and figures in docs/, from the records in results/runs
+# make studio  install, then open the page on which sets are played with
 # make test    install, then format, lint, types, laws, doctests, and every printed command
 
 PYTHON ?= python3
@@ -7,13 +8,16 @@ BIN := .venv/bin
 TORCH := $(shell sed -n 's/^\(torch==.*\)/\1/p' constraints.txt)
 CHECK_SHAPES := --jaxtyping-packages=picaset,beartype.beartype
 
-.PHONY: run test documents format clean
+.PHONY: run studio test documents format clean
 
 run: .venv/installed
 	mkdir -p report
 	$(BIN)/picaset cluster --example --set island --compare --plot report/islands.png
 	$(BIN)/picaset faces --out report
 	$(BIN)/picaset reproduce --profile quick
+
+studio: .venv/installed
+	$(BIN)/picaset studio
 
 test: .venv/installed
 	$(BIN)/ruff format --check .

@@ -40,6 +40,9 @@ def test_the_examples_in_a_help_text_run_one_after_the_other(name: str, tmp_path
         Picaso(2, 3, dim=16, num_inducing=4, num_outputs=4).save_pretrained("network")
     if name == "look":
         assert main(["train", "viewpoints-azimuth-pb3", "--profile", "smoke"]) == 0
+    if name == "studio":  # would go on for ever; tests/test_studio.py starts it and ends it
+        monkeypatch.setattr("picaset.studio.server.Server.run", lambda self, sockets: self.ready())
+        monkeypatch.setattr("webbrowser.open", lambda address: True)
     if name == "evaluate":
         assert main(shlex.split(EXAMPLES["train"][1])[1:]) == 0
     for example in EXAMPLES[name]:

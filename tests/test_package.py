@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Imports point one way: a part may import from those above it.
 LAYERS = [
     "checks", "extras", "files", "sets", "batching", "operators", "scale", "models", "data", "tasks", "training",
-    "experiments", "reports", "estimators", "__init__", "commands", "__main__",
+    "experiments", "reports", "estimators", "__init__", "studio", "commands", "__main__",
 ]  # fmt: skip
 WITHIN_OPERATORS = [
     "numerics", "templates", "state", "buckets", "inputs", "trace", "kernels", "softmax_mean", "absorbed_attention",
@@ -109,17 +110,19 @@ def test_a_file_is_read_in_one_sitting(path: Path):
 
 
 CORE = ["torch", "numpy", "safetensors", "jaxtyping", "tyro", "rich"]
-EXTRAS = ["scipy", "sklearn", "matplotlib", "PIL", "jinja2", "lightning_fabric", "torchmetrics", "fastapi", "beartype",
-          "torch_geometric", "tensorboard", "pyarrow", "hypothesis", "pandas"]  # fmt: skip
+EXTRAS = ["scipy", "sklearn", "matplotlib", "PIL", "jinja2", "lightning_fabric", "torchmetrics", "fastapi", "uvicorn",
+          "starlette", "pydantic", "beartype", "torch_geometric", "tensorboard", "pyarrow", "hypothesis",
+          "pandas"]  # fmt: skip
 
 
-def run_without_extras(code: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process where every package beyond the core is missing."""
+def run_without_extras(code: str, *, but: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Run code in a process where every package beyond the core, but for some, is missing."""
+    blocked = [name for name in EXTRAS if name not in but]
     block = f"""
 import sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {EXTRAS!r}:
+        if name.split(".")[0] in {blocked!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Blocked())
 """
@@ -145,6 +148,16 @@ def test_a_command_that_needs_an_extra_says_which_in_one_line(tmp_path, argument
     assert finished.stderr == f"picaset: {needs}; install it with: pip install 'picaset[experiments]'\n"
 
 
+def test_the_studio_needs_its_own_extra_and_says_so():
+    code = "from picaset.commands import main; sys.exit(main(['studio', '--no-browser']))"
+    finished = run_without_extras(code)
+    assert finished.returncode == 1
+    assert finished.stderr == "picaset: the studio needs fastapi; install it with: pip install 'picaset[studio]'\n"
+    code = "from picaset.studio.rooms import *; print([room.title for room in build_rooms(Settings())])"
+    own = ["fastapi", "uvicorn", "starlette", "pydantic", "sklearn", "scipy"]
+    assert run_without_extras(code, but=own).stdout == "['Cluster', 'Runs']\n"
+
+
 def test_the_core_is_what_is_declared():
     declared = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
     assert sorted(name.split(">")[0] for name in declared["dependencies"]) == sorted(CORE)
@@ -162,4 +175,5 @@ def test_the_wheel_carries_types_weights_and_nothing_of_the_tests(tmp_path):
     assert "picaset/py.typed" in names
     assert "picaset/weights/walking_templates/model.safetensors" in names
     assert "picaset/weights/odd_one_out_faces/model.safetensors" in names
+    assert {"picaset/studio/static/uplot/LICENSE", "picaset/studio/rooms/cluster/section.html"} <= set(names)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"picaset"}

@@ -16,6 +16,7 @@ from picaset.commands.odd import Odd
 from picaset.commands.pool import Pool
 from picaset.commands.report import Report
 from picaset.commands.reproduce import Reproduce
+from picaset.commands.studio import Studio
 from picaset.commands.tour import Tour
 from picaset.commands.train import Train
 from picaset.commands.train_clusterer import TrainClusterer
@@ -32,6 +33,7 @@ class Command(Protocol):
 
 COMMANDS: dict[str, type[Command]] = {
     "tour": Tour,
+    "studio": Studio,
     "cluster": Cluster,
     "train-clusterer": TrainClusterer,
     "odd": Odd,

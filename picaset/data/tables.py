@@ -6,9 +6,10 @@ A column becomes numbers only when it is asked for, so that a mistake is told wi
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,24 +95,40 @@ def table_parts(path: Path, most: int | None) -> Iterator[Table]:
 def csv_parts(path: Path, most: int | None) -> Iterator[Table]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            first = next((line for line in file if line.strip()), None)
-            if first is None:
-                raise ValueError(f"{path} is empty.")
-            file.seek(0)
-            delimiter = max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else ","
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            yield from rows_to_tables(
-                path, ((reader.line_num, row) for row in reader if any(map(str.strip, row))), most
-            )
+            yield from parts_of_csv(path, file, most)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}).") from None
+
+
+def table_of_csv(text: str, path: Path) -> Table:
+    """The table that a text holds; mistakes are told under the name of ``path``, which is not opened.
+
+    Example:
+        >>> table_of_csv("x,y\\n1,2\\n3,4\\n", Path("two points")).numbers(["x", "y"]).tolist()
+        [[1.0, 2.0], [3.0, 4.0]]
+    """
+    (table,) = parts_of_csv(path, StringIO(text, newline=""), None)
+    return table
+
+
+def parts_of_csv(path: Path, file: TextIO, most: int | None) -> Iterator[Table]:
+    first = next((line for line in file if line.strip()), None)
+    if first is None:
+        raise ValueError(f"{path} is empty.")
+    file.seek(0)
+    delimiter = max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else ","
+    reader = csv.reader(file, delimiter=delimiter, strict=True)
+    try:
+        yield from rows_to_tables(path, ((reader.line_num, row) for row in reader if any(map(str.strip, row))), most)
     except csv.Error as error:
         raise ValueError(f"{path} is not CSV: {error}.") from None
 
 
 def rows_to_tables(path: Path, rows: Iterator[tuple[int, list[str]]], most: int | None) -> Iterator[Table]:
     """Tables of rows that come with the numbers of their lines; the first row may name the columns."""
-    number, head = next(rows)
+    number, head = next(rows, (0, list[str]()))
+    if not head:
+        raise ValueError(f"{path} is empty.")
     if all(reads_as_number(value) or value.strip().lower() in MISSING for value in head):
         names, rows = [f"column{index + 1}" for index in range(len(head))], chain([(number, head)], rows)
     else:

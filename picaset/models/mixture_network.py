@@ -218,7 +218,17 @@ class Estimator(nn.Module):
         self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B K S D_plus_2"]:
         encoded = self.encode(elements, mask)
-        answers = self.decoder(self.pool(encoded, mask))
+        return self.read(self.pool(encoded, mask), encoded, elements, mask)
+
+    def read(
+        self,
+        templates: Float[Tensor, "B T E"],
+        encoded: Float[Tensor, "B N E"],
+        elements: Float[Tensor, "B N D"],
+        mask: Bool[Tensor, "B N"] | None,
+    ) -> Float[Tensor, "B K S D_plus_2"]:
+        """What templates say of the set."""
+        answers = self.decoder(templates)
         coarse = components(self.coarse(answers))
         if self.claims is None:
             return coarse[:, :, None]

@@ -1,0 +1,114 @@
+"""One thread that works through what is asked of it: the most urgent kind first, all that wait of a kind in one call.
+
+A newer gesture replaces an older one of the same page: what waits is never begun, what runs is not waited for.
+"""
+
+import asyncio
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from picaset.studio.errors import Refused
+
+MOST_WAITING = 4000
+MOST_TOGETHER = 32
+MOST_PAGES = 1000
+
+
+class Lane:
+    """A thread with a queue for each kind of work.
+
+    Args:
+        run: Called in the thread with a kind and everything that waits of it; returns as many results, of which those
+            that are exceptions are raised where the work was asked for.
+        kinds: Of work, the most urgent first.
+        seconds: Longer than this nobody waits.
+    """
+
+    def __init__(
+        self, run: Callable[[str, list[Any]], Sequence[Any]], kinds: Sequence[str], *, seconds: int | float = 20
+    ) -> None:
+        self.run = run
+        self.seconds = seconds
+        self.waiting: dict[str, deque[tuple[Any, Future[Any]]]] = {kind: deque() for kind in kinds}
+        self.gestures: OrderedDict[tuple[str, str], tuple[int, asyncio.Future[Any]]] = OrderedDict()
+        self.changed = threading.Condition()
+        self.thread: threading.Thread | None = None
+        self.closed = False
+
+    async def ask(self, kind: str, item: Any, *, page: str = "", gesture: int = 0) -> Any:
+        """Have it done. Raises :class:`Refused` for a gesture that a newer one of its page has replaced."""
+        promised = asyncio.wrap_future(self.enqueue(kind, item))
+        if page:
+            self.replace((page, kind), gesture, promised)
+        try:
+            return await asyncio.wait_for(promised, self.seconds)
+        except TimeoutError:
+            raise Refused(
+                422, f"This took longer than {self.seconds:g} s and was given up. Use fewer points."
+            ) from None
+        except asyncio.CancelledError:
+            current = self.gestures.get((page, kind))
+            if current is not None and current[1] is not promised:
+                raise Refused(409, "A newer gesture replaced this one.") from None
+            raise
+
+    def enqueue(self, kind: str, item: Any) -> "Future[Any]":
+        future = Future[Any]()
+        with self.changed:
+            if self.closed:
+                raise Refused(409, "The studio is closing.")
+            if sum(map(len, self.waiting.values())) >= MOST_WAITING:
+                raise Refused(429, f"More than {MOST_WAITING} requests wait; try again in a moment.")
+            if self.thread is None:
+                self.thread = threading.Thread(target=self.work, daemon=True, name="studio-lane")
+                self.thread.start()
+            self.waiting[kind].append((item, future))
+            self.changed.notify()
+        return future
+
+    def replace(self, key: tuple[str, str], gesture: int, promised: "asyncio.Future[Any]") -> None:
+        newest, older = self.gestures.get(key, (-1, None))
+        if gesture < newest:
+            promised.cancel()
+            raise Refused(409, "A newer gesture replaced this one.")
+        self.gestures[key] = (gesture, promised)
+        self.gestures.move_to_end(key)
+        if older is not None and not older.done():
+            older.cancel()
+        if len(self.gestures) > MOST_PAGES:
+            self.gestures.popitem(last=False)
+
+    def work(self) -> None:
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.closed or any(self.waiting.values()))
+                if self.closed:
+                    return
+                kind = next(kind for kind, queue in self.waiting.items() if queue)
+                queue = self.waiting[kind]
+                taken = [queue.popleft() for _ in range(min(len(queue), MOST_TOGETHER))]
+            wanted = [(item, future) for item, future in taken if future.set_running_or_notify_cancel()]
+            if wanted:
+                self.answer(kind, wanted)
+
+    def answer(self, kind: str, wanted: list[tuple[Any, "Future[Any]"]]) -> None:
+        try:
+            results = self.run(kind, [item for item, _ in wanted])
+        except Exception as error:  # the thread goes on; whoever asked is told
+            results = [error] * len(wanted)
+        for (_, future), result in zip(wanted, results, strict=True):
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+    def close(self) -> None:
+        with self.changed:
+            self.closed = True
+            for queue in self.waiting.values():
+                for _, future in queue:
+                    future.cancel()
+            self.changed.notify()

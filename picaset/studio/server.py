@@ -1,0 +1,103 @@
+"""Start the studio on a port of this machine, open it in the browser, and end it on Ctrl-C."""
+
+import contextlib
+import ipaddress
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import uvicorn
+
+from picaset.studio.application import create_application
+from picaset.studio.rooms import Settings, build_rooms
+
+
+def serve(
+    settings: Settings,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    browser: bool = True,
+    say: Callable[[str], object] = print,
+) -> None:
+    """Serve until Ctrl-C; port 0 takes one that is free."""
+    listening = listen(host, port)
+    with contextlib.closing(listening):
+        port = listening.getsockname()[1]
+        address = f"http://{bracketed(host)}:{port}"
+        sys.setswitchinterval(0.001)  # a network in its thread waits less for a request that is being read
+        torch.set_num_threads(1)  # small sets: more threads only wait for each other, and the browser needs one
+        application = create_application(build_rooms(settings), hosts=hosts_of(host, port))
+        server = Server(application, lambda: opened(address, browser=browser, say=say))
+        server.run(sockets=[listening])
+    say("The studio is closed.")
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which says when it answers, and for which Ctrl-C is the ordinary way to end."""
+
+    def __init__(self, application: Any, ready: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                application, log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="on"
+            )
+        )
+        self.ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.ready()
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            super().run(sockets)
+
+
+def opened(address: str, *, browser: bool, say: Callable[[str], object]) -> None:
+    say(f"picaset studio: {address}   (Ctrl-C ends it)")
+    sys.stdout.flush()
+    if browser:  # in a thread of its own: some browsers keep the one that opened them
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound already, so that the port is known and nobody else's."""
+    if host in ("0.0.0.0", "::", ""):
+        raise ValueError(f"--host must be the address by which this machine is reached; got {host!r}.")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(
+            f"Port {port} of {host} cannot be used ({reason}); leave --port out to take a free one."
+        ) from None
+    listening.listen(2048)
+    return listening
+
+
+def hosts_of(host: str, port: int) -> list[str]:
+    """What a browser may call this server."""
+    names = {host}
+    if host == "localhost" or is_loopback(host):
+        names |= {"127.0.0.1", "localhost", "::1"}
+    return sorted(f"{bracketed(name)}:{port}" for name in names)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

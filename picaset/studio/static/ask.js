@@ -1,0 +1,62 @@
+// Asking the server: one way to get an answer or a readable error, and one to ask again and again while a hand moves.
+
+export async function ask(path, { body, signal } = {}) {
+  const options = body === undefined ? { signal } : {
+    method: "POST", body, signal, headers: { "Content-Type": "application/json" },
+  };
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The studio does not answer; is it still running in the terminal?");
+  }
+  const found = await response.json().catch((error) => {
+    if (error.name === "AbortError") throw error;
+    return {};
+  });
+  if (response.ok) return found;
+  const error = new Error(found.message ?? `The studio answered with an error (${response.status}).`);
+  error.status = response.status;
+  throw error;
+}
+
+// One question at a time, always the newest next. A question that is answered soon may end, so that something is seen
+// while a hand moves; one that takes longer than `patience` is cancelled by the next. Between two questions there are at
+// least `pause` milliseconds.
+export class Newest {
+  constructor({ send, show, fail, patience = 400, pause = 0 }) {
+    Object.assign(this, { send, show, fail, patience, pause });
+    this.next = null;
+    this.busy = false;
+  }
+
+  want(question) {
+    this.next = question;
+    if (!this.busy) this.work();
+    else if (performance.now() - this.began > this.patience) this.controller.abort();
+  }
+
+  async work() {
+    this.busy = true;
+    while (this.next !== null) {
+      const question = this.next;
+      this.next = null;
+      this.began = performance.now();
+      this.controller = new AbortController();
+      try {
+        const answer = await this.send(question, this.controller.signal);
+        this.show(answer, question);
+      } catch (error) {
+        if (error.name !== "AbortError" && error.status !== 409) this.fail(error, question);
+      }
+      if (this.pause) await new Promise((resolve) => { setTimeout(resolve, this.pause); });
+    }
+    this.busy = false;
+  }
+
+  forget() {
+    this.next = null;
+    if (this.busy) this.controller.abort();
+  }
+}

@@ -1,0 +1,340 @@
+"""The studio as a person uses it: clicking, dragging and typing in headless Chromium, and looking at what is shown."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Error, expect, sync_playwright
+
+from tests.studio import RECORDS, served
+
+pytestmark = pytest.mark.browser
+PATIENCE = 60_000
+"""Milliseconds; machines that test are busy."""
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+RUNS = ("clustering-ae32-pb-quick-seed0", "clustering-set-transformer-quick-seed0")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Two finished runs, and one with a broken file."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in RUNS:
+        shutil.copytree(RECORDS / name, folder / name)
+    shutil.copytree(RECORDS / RUNS[0], folder / "broken")
+    (folder / "broken/config.json").write_text('{"format": "picaset-exp')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(runs):
+    with served(runs) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium; on Debian: apt-get install chromium")
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser, address):
+    """A page that may ask this studio alone, and on which nothing may go wrong."""
+    expect.set_options(timeout=PATIENCE)
+    context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
+    context.set_default_timeout(PATIENCE)
+    opened = context.new_page()
+    wrong, foreign = list[str](), list[str]()
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("console", lambda line: wrong.append(line.text) if is_wrong(line) else None)
+    opened.on("request", lambda asked: None if asked.url.startswith((address, "blob:")) else foreign.append(asked.url))
+    yield opened
+    context.close()
+    assert wrong == []
+    assert foreign == []
+
+
+def is_wrong(line) -> bool:
+    """A refusal, and a request that a test itself stops, are not."""
+    expected = ("the server responded with a status of 4", "net::ERR_FAILED")
+    return line.type == "error" and not any(words in line.text for words in expected)
+
+
+@pytest.fixture
+def cluster(page, address):
+    page.goto(f"{address}/#cluster")
+    settled(page)
+    return page
+
+
+def settled(page) -> None:
+    """Every card has its result of the last gesture."""
+    page.wait_for_function(
+        """() => { const cards = [...document.querySelectorAll(".card")];
+        return cards.length === 6 && !document.querySelector(".card.stale")
+          && cards.every((card) => /\\d/.test(card.querySelector(".likelihood").textContent)); }"""
+    )
+    page.wait_for_timeout(400)  # until the cards are judged together
+
+
+def number_of_points(page) -> int:
+    return int(page.inner_text("#board-state").split()[0])
+
+
+def likelihood(page, method: str) -> float:
+    return float(page.inner_text(f'[data-method="{method}"] .likelihood').replace("\N{MINUS SIGN}", "-"))
+
+
+def badge(page, method: str) -> str:
+    return page.inner_text(f'[data-method="{method}"] .badge')
+
+
+def click_board(page, left: float, top: float) -> None:
+    """At a share of the board's width and height."""
+    page.locator("#board").scroll_into_view_if_needed()
+    box = page.locator("#board").bounding_box()
+    page.mouse.click(box["x"] + left * box["width"], box["y"] + top * box["height"])
+
+
+def is_drawn(page, selector: str, left: float, top: float) -> bool:
+    """Whether something other than grid and background is at a share of a canvas."""
+    return page.evaluate(
+        """([selector, left, top]) => { const canvas = document.querySelector(selector);
+        const { data } = canvas.getContext("2d").getImageData(left * canvas.width - 1, top * canvas.height - 1, 3, 3);
+        return Array.from(data).some((value, index) => index % 4 === 3 && value > 170); }""",
+        [selector, left, top],
+    )
+
+
+def downloaded(page, button: str) -> str:
+    with page.expect_download() as download:
+        page.click(button)
+    return Path(download.value.path()).read_text()
+
+
+def test_pushing_the_shift_shows_who_loses_the_points(cluster):
+    assert "good fit" in badge(cluster, "set-transformer")
+    before = likelihood(cluster, "picaso-canonical")
+    cluster.click("#push")
+    expect(cluster.locator("#shift-shown")).to_have_text("+12")
+    expect(cluster.locator("#verdict")).to_have_text(
+        re.compile(r"shifted by \+12: .*Set Transformer.* lose the points")
+    )
+    settled(cluster)
+    for method, word in {"set-transformer": "loses", "deep-sets": "loses", "picaso-canonical": "good fit"}.items():
+        assert word in badge(cluster, method)
+    assert likelihood(cluster, "picaso-canonical") == pytest.approx(before, abs=0.011)
+    assert likelihood(cluster, "set-transformer") < likelihood(cluster, "scikit-learn") - 1.5
+    cluster.click("#back")
+    expect(cluster.locator("#verdict")).to_have_text(re.compile("where they were put: .*Set Transformer.* fit well"))
+
+
+def test_points_are_added_moved_sprayed_and_erased_with_the_mouse(cluster):
+    cluster.click("#clear")
+    expect(cluster.locator("#verdict")).to_have_text(re.compile("Add at least two points"))
+    for left, top in [(0.2, 0.2), (0.8, 0.8), (0.25, 0.8), (0.7, 0.3)]:
+        assert not is_drawn(cluster, "#board", left, top)
+        click_board(cluster, left, top)
+        assert is_drawn(cluster, "#board", left, top)
+    assert number_of_points(cluster) == 4
+    settled(cluster)
+    before = likelihood(cluster, "scikit-learn")
+
+    cluster.check('#tools input[value="move"]', force=True)
+    box = cluster.locator("#board").bounding_box()
+    cluster.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 0.2 * box["height"])
+    cluster.mouse.down()
+    cluster.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"], steps=5)
+    cluster.mouse.up()
+    assert is_drawn(cluster, "#board", 0.5, 0.5)
+    assert not is_drawn(cluster, "#board", 0.2, 0.2)
+    assert number_of_points(cluster) == 4
+
+    cluster.check('#tools input[value="spray"]', force=True)
+    click_board(cluster, 0.5, 0.2)
+    assert number_of_points(cluster) == 16
+    settled(cluster)
+    assert likelihood(cluster, "scikit-learn") != before
+
+    cluster.check('#tools input[value="erase"]', force=True)
+    click_board(cluster, 0.8, 0.8)
+    assert number_of_points(cluster) == 15
+    for left in (15, 16, 4):
+        assert number_of_points(cluster) == left
+        cluster.click("#undo")
+    cluster.click("#redo")
+    assert number_of_points(cluster) == 4
+
+
+def test_the_keyboard_alone_does_it_all(cluster):
+    cluster.click("h1")
+    for _ in range(60):
+        cluster.keyboard.press("Tab")
+        if cluster.evaluate("document.activeElement.id") == "board":
+            break
+    assert cluster.evaluate("document.activeElement.id") == "board"
+    assert cluster.evaluate("document.activeElement.matches(':focus-visible')")
+    cluster.keyboard.press("Shift+ArrowRight")
+    cluster.keyboard.press("Space")
+    assert number_of_points(cluster) == 401
+    cluster.keyboard.press("s")
+    cluster.keyboard.press("Space")
+    assert number_of_points(cluster) == 413
+    cluster.keyboard.press("Control+z")
+    assert number_of_points(cluster) == 401
+    cluster.keyboard.press("m")
+    cluster.keyboard.press("Space")
+    expect(cluster.locator("#board-state")).to_have_text(re.compile("Took up the nearest point"))
+    for _ in range(3):
+        cluster.keyboard.press("Shift+ArrowDown")
+    cluster.keyboard.press("Space")
+    cluster.keyboard.press("e")
+    cluster.keyboard.press("Space")
+    assert number_of_points(cluster) < 401
+    cluster.focus("#shift")
+    for _ in range(24):
+        cluster.keyboard.press("ArrowRight")
+    expect(cluster.locator("#shift-shown")).to_have_text("+12")
+    expect(cluster.locator("#verdict")).to_have_text(re.compile("Set Transformer.* lose the points"))
+
+
+def test_a_table_is_pasted_and_a_wrong_one_is_refused_with_its_line(cluster, tmp_path):
+    def paste(text: str) -> None:
+        cluster.click("#paste")
+        cluster.fill("#paste-text", text)
+        cluster.click("#paste-dialog button[value=take]")
+
+    paste("x,y\n1,2\n3,four\n")
+    expect(cluster.locator(".notice")).to_contain_text("line 3: column y has 'four', which is not a number.")
+    assert number_of_points(cluster) == 400
+    paste("x,y\n1,2\n3,4\n-2,1\n0,0\n2,2\n")
+    expect(cluster.locator("#board-state")).to_have_text("5 points")
+    large = tmp_path / "large.csv"
+    large.write_text("0.5,0.25\n" * 1_000_000)
+    cluster.set_input_files("#file", large)
+    expect(cluster.locator(".notice").last).to_contain_text("large.csv has 9.0 MB; the page takes at most 0.9 MB")
+    small = tmp_path / "small.csv"
+    small.write_text("0.5,0.25\n1,2\n4,3\n")
+    cluster.set_input_files("#file", small)
+    expect(cluster.locator("#board-state")).to_have_text("3 points")
+
+
+def test_components_are_as_many_as_the_slider_says_where_a_method_can_choose(cluster):
+    cluster.fill("#components", "6")
+    expect(cluster.locator("#components-shown")).to_have_text("6")
+    for method, count in {"scikit-learn": 6, "clusterer": 6, "picaso": 4}.items():
+        canvas = cluster.locator(f'[data-method="{method}"] canvas')
+        expect(canvas).to_have_attribute("aria-label", re.compile(f": {count} components, log-likelihood"))
+
+
+def test_the_cascade_is_shown_step_by_step(cluster):
+    state = cluster.locator("#cascade-state")
+    seen = list[str]()
+    for step in ("0", "1", "2"):
+        cluster.fill("#step", step)
+        seen.append(state.inner_text())
+    assert len(set(seen)) == 3
+    assert float(seen[2].split()[1].rstrip(";").replace("\N{MINUS SIGN}", "-")) == pytest.approx(
+        likelihood(cluster, "picaso"), abs=0.02
+    )
+    pixels = "document.querySelector('#cascade').toDataURL()"
+    cluster.check('#templates input[value="0"]', force=True)
+    first = cluster.evaluate(pixels)
+    cluster.check('#templates input[value="1"]', force=True)
+    assert cluster.evaluate(pixels) != first
+    cluster.click("#play")
+    expect(cluster.locator("#step-shown")).to_have_text("0 (learned start)")
+    expect(cluster.locator("#step-shown")).to_have_text("2 of 2")
+    expect(cluster.locator("#play")).to_have_text("Play")
+
+
+def test_result_and_picture_can_be_taken_away(cluster):
+    rows = list(csv.DictReader(io.StringIO(downloaded(cluster, "#download-csv"))))
+    assert len(rows) == 400
+    assert {row["component"] for row in rows} <= {"1", "2", "3", "4"}
+    picture = ElementTree.fromstring(downloaded(cluster, "#download-svg"))
+    assert len(picture.findall(".//{http://www.w3.org/2000/svg}circle")) >= 6 * 400
+
+
+def test_a_studio_that_is_gone_is_told(cluster, address):
+    cluster.route("**/api/cluster/csv", lambda route: route.abort())
+    cluster.click("#paste")
+    cluster.fill("#paste-text", "1,2\n3,4\n")
+    cluster.click("#paste-dialog button[value=take]")
+    expect(cluster.locator(".notice")).to_contain_text("The studio does not answer; is it still running")
+    cluster.unroute("**/api/cluster/csv")
+    click_board(cluster, 0.5, 0.5)
+    assert number_of_points(cluster) == 401
+
+
+def test_runs_show_curves_settings_and_tables_and_what_is_broken(page, address, runs):
+    page.goto(f"{address}/#runs")
+    expect(page.locator("#runs-count")).to_have_text("3 of 3 runs, 1 cannot be read")
+    expect(page.locator(".broken .state")).to_contain_text("config.json is not JSON")
+    expect(page.locator("#runs-last")).to_contain_text(f"{RUNS[0]}: -1.608 at step 6000")
+    assert page.locator("#runs-chart canvas").count() == 1
+    settings = page.locator("#runs-settings tr")
+    expect(settings.filter(has_text="pool")).to_contain_text("picaso")
+    expect(settings.filter(has_text="pool")).to_contain_text("attention")
+    assert settings.filter(has_text="num_inducing").count() == 0
+    page.uncheck("#runs-differing")
+    assert settings.filter(has_text="num_inducing").count() == 1
+    expect(page.locator("#runs-tables td").filter(has_text="Set Transformer").first).to_be_visible()
+    expect(page.locator("#runs-tables .published").filter(has_text="paper -1.563").first).to_be_visible()
+    page.fill("#runs-filter", "transformer")
+    assert page.locator("#runs-list li").count() == 1
+
+
+def test_a_curve_moves_while_a_run_trains(page, address, runs):
+    live = runs / "live"
+    shutil.copytree(RECORDS / RUNS[0], live)
+    (live / "result.json").unlink()
+    page.goto(f"{address}/#runs")
+    expect(page.locator("#runs-last")).to_contain_text("live: -1.608 at step 6000")
+    drawn = page.evaluate("document.querySelector('#runs-chart canvas').toDataURL()")
+    with (live / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 6500, "loss": 1.0, "score": -1.25, "seconds": 1.0}) + "\n")
+    expect(page.locator("#runs-last")).to_contain_text("live: -1.250 at step 6500")
+    assert page.evaluate("document.querySelector('#runs-chart canvas').toDataURL()") != drawn
+    shutil.rmtree(live)
+    expect(page.locator("#runs-count")).to_have_text("3 of 3 runs, 1 cannot be read")
+
+
+@pytest.mark.parametrize("width", [390, 1600])
+def test_the_page_fits_any_width_in_both_colours_and_every_control_says_what_it_does(page, address, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    for room in ("cluster", "runs"):
+        page.goto(f"{address}/#{room}")
+        page.wait_for_selector(f"#room-{room}:not([hidden])")
+        backgrounds = set[str]()
+        for theme in ("light", "dark"):
+            page.select_option("#theme", theme)
+            backgrounds.add(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert len(backgrounds) == 2
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("button, select, input, textarea, canvas:not([aria-hidden] canvas)")]
+        .filter((control) => !(control.labels?.length || control.textContent.trim() || control.ariaLabel
+          || control.closest("#runs-chart")))
+        .map((control) => control.outerHTML)"""
+    )
+    assert unnamed == []
+
+
+def test_a_page_from_elsewhere_cannot_read_the_studio(browser, address):
+    context = browser.new_context()
+    stranger = context.new_page()
+    stranger.goto("data:text/html,<title>elsewhere</title>")
+    with pytest.raises(Error, match="Failed to fetch"):
+        stranger.evaluate(f"fetch('{address}/api/runs/list').then((answer) => answer.text())")
+    context.close()
