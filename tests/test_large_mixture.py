@@ -153,6 +153,7 @@ def test_rows_with_missing_values_are_left_out_and_counted(tmp_path):
     assert [chunk.tolist() for chunk in table.chunks()] == [[[1.0, 2.0], [3.0, 4.0]]]
 
 
+@pytest.mark.as_installed  # what stands in for a file is none to the shape checks
 def test_a_full_disk_is_told_and_nothing_is_left(tmp_path, monkeypatch):
     class Full(io.BytesIO):
         def write(self, data: bytes) -> int:

@@ -6,10 +6,10 @@ A column becomes numbers only when it is asked for, so that a mistake is told wi
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import StringIO
+from io import StringIO, TextIOBase
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,7 @@ def table_of_csv(text: str, path: Path) -> Table:
     return table
 
 
-def parts_of_csv(path: Path, file: TextIO, most: int | None) -> Iterator[Table]:
+def parts_of_csv(path: Path, file: TextIOBase, most: int | None) -> Iterator[Table]:
     first = next((line for line in file if line.strip()), None)
     if first is None:
         raise ValueError(f"{path} is empty.")
