@@ -124,7 +124,7 @@ def compare(counts: list[int], folder: Path, limits: dict[str, float], repeats: 
             limit = max(multiplying, 4 * STEPS * DIM * count / limits["bytes_per_second"])
             for form, largest in LARGEST.items():
                 if count <= largest:
-                    turns = repeats if count < 10**8 else 2
+                    turns = max(min(repeats, 3 * 10**8 // count), 3)
                     seconds, busy, peak = in_a_process(measure, form, path, torch.get_num_threads(), turns)
                     each = f"{1e9 * seconds / count:11.1f} {1e9 * busy / count:11.1f}"
                     reached = f"{limit / busy:8.0%}"
@@ -189,7 +189,7 @@ if __name__ == "__main__":
     parser.add_argument("--elements", type=int, nargs="+", default=[10**5, 10**6, 10**7])
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where sets are written")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=30, help="at most; of large sets fewer")
     parser.add_argument("--train", type=int, metavar="ELEMENTS", help="train a network on one set instead")
     parser.add_argument("--steps", type=int, default=8, help="steps of the training")
     parser.add_argument("--figure", type=Path, help="where to draw time and memory")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_positive
+from picaset.operators.picaso import PicasoPool
 from picaset.scale.progress import Silent, Watcher
 from picaset.scale.reduction import Alone, Reduction
 
@@ -16,6 +17,8 @@ Spill = Literal["auto", "always", "never"]
 
 VALUES = 2**21
 """Numbers of a chunk, at the width of the widest layer: few chunks, each a few megabytes."""
+LARGER = 4
+"""How many times as many where nothing is made of the elements on the way: chunks are then only a matter of overhead."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Reading:
         device = device if weight is None else weight.device
         autocast = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
         return cls(
-            size=chunk or max(VALUES // widest(module), 1024),
+            size=chunk or max(VALUES * (LARGER if isinstance(module, PicasoPool) else 1) // widest(module), 1024),
             dtype=dtype if weight is None else weight.dtype,
             device=device,
             reduction=reduction or Alone(),
