@@ -178,6 +178,8 @@ def draw(rows: list[dict[str, object]], path: Path) -> None:
         memory.plot(counts, [row["anonymous_bytes"] / 2**20 for row in chosen], marker="o", color=colour)
     times.set(xlabel="elements", ylabel="seconds", xscale="log", yscale="log")
     memory.set(xlabel="elements", ylabel="anonymous memory, MB", xscale="log", yscale="log")
+    memory.set_yticks([100, 200, 400, 800], labels=["100", "200", "400", "800"])
+    memory.minorticks_off()
     for axis in (times, memory):
         axis.grid(color="#eeeeee")
     times.legend(frameon=False)

@@ -18,7 +18,7 @@ Spill = Literal["auto", "always", "never"]
 VALUES = 2**21
 """Numbers of a chunk, at the width of the widest layer: few chunks, each a few megabytes."""
 LARGER = 4
-"""How many times as many where nothing is made of the elements on the way: chunks are then only a matter of overhead."""
+"""How many times as many where nothing is made of the elements on the way, and chunks are only a matter of overhead."""
 
 
 @dataclass(frozen=True)
