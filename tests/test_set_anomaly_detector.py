@@ -120,7 +120,7 @@ def test_a_detector_read_back_gives_the_same_scores(tmp_path):
     for one, other in zip(again.score_elements(sets), fitted().score_elements(sets), strict=True):
         assert np.array_equal(one, other)
     assert again.get_params() == fitted().get_params()
-    assert sorted(os.listdir(tmp_path / "detector")) == ["config.json", "detector.json", "model.safetensors"]
+    assert sorted(os.listdir(tmp_path / "detector")) == ["config.json", "estimator.json", "model.safetensors"]
 
 
 def test_it_is_a_scikit_learn_estimator():
@@ -177,18 +177,26 @@ def test_sets_of_another_width_are_refused():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda path: path.unlink(), "does not exist; a detector is a folder that SetAnomalyDetector.save wrote"),
+        (
+            lambda path: path.unlink(),
+            "does not exist; SetAnomalyDetector.load reads a folder that SetAnomalyDetector.save wrote",
+        ),
         (lambda path: path.write_text("{"), "is not JSON"),
-        (lambda path: path.write_text("[]"), '"format" must be "picaset-set-anomaly-detector"'),
+        (lambda path: path.write_text("[]"), '"format" must be "picaset-estimator"'),
         (lambda path: describe(path, parameters={"wings": 2}), "does not fit a detector"),
-        (lambda path: describe(path, mean=[0.0], scale=[1.0]), "holds the network of another detector"),
+        (lambda path: describe(path, learned={}), "does not fit a detector: 'mean'"),
+        (lambda path: describe(path, learned=ONE_FEATURE), "holds the network of another detector"),
+        (lambda path: describe(path, estimator="SetClassifier"), "describes a SetClassifier; read it with"),
     ],
 )
 def test_a_folder_of_something_else_is_refused(tmp_path, change, message):
     fitted().save(tmp_path)
-    change(tmp_path / "detector.json")
+    change(tmp_path / "estimator.json")
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         SetAnomalyDetector.load(tmp_path)
+
+
+ONE_FEATURE = {"mean": [0.0], "scale": [1.0], "threshold": 0.5, "loss_curve": []}
 
 
 def describe(path, **changes) -> None:
@@ -231,7 +239,7 @@ def test_the_command_scores_every_row_and_names_the_most_suspicious_of_every_set
         (["{}", "--example"], "give either a file or --example."),
         (["{}", "--scores", "scores.txt"], "--scores must be a .csv file in a folder that exists; got scores.txt."),
         (["{}", "--columns", "age", "wings"], "has no column 'wings'"),
-        (["{}", "--detector", "nowhere"], "detector.json does not exist"),
+        (["{}", "--detector", "nowhere"], "estimator.json does not exist"),
     ],
 )
 def test_a_mistake_is_one_clear_line(tmp_path, capsys, arguments, message):

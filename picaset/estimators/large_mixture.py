@@ -6,7 +6,6 @@ chunks. The sample decides between summits; the passes then climb the one that w
 Dimensions:  n points of a chunk   K components   D coordinates   F = 1 + 2 D features
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,9 +97,3 @@ def climb_large(
                 return LargeFit(in_place(starts, place), likelihood - units, step, bool(converged))
             before, starts = likelihood, from_sums(sums, sizes, starts, min_variance=min_variance)
     raise AssertionError("a climb ends")
-
-
-def chunks_of(large: LargeSet) -> Iterator[np.ndarray[Any, np.dtype[np.float64]]]:
-    """The points once more, chunk by chunk."""
-    for _, elements, _ in large.chunks("labelling"):
-        yield elements[0].numpy()

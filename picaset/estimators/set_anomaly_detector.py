@@ -1,9 +1,7 @@
 """Which elements do not belong to their set, with scikit-learn's face."""
 
-import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,14 +12,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from picaset.checks import check_choice, check_positive
 from picaset.estimators.made_odd import SMALLEST, Examples, labelled, made_odd
+from picaset.estimators.saved import read_estimator, write_estimator
 from picaset.estimators.scikit_learn import BaseEstimator, check_is_fitted, check_random_state
 from picaset.estimators.sets_of_arrays import read_sets
-from picaset.files import read_json, replacing
 from picaset.models.element_scorer import ElementPool, ElementScorer
 from picaset.sets import SetBatch
 
 Floats = NDArray[np.float64]
-FORMAT = "picaset-set-anomaly-detector"
 SHARE_ODD = 0.85
 """Of the training sets that are made, those with an odd element: the network also has to know when there is none."""
 
@@ -154,42 +151,28 @@ class SetAnomalyDetector(BaseEstimator):
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the detector to a directory, as JSON and safetensors."""
         check_is_fitted(self)
-        parameters = dict(self.get_params(deep=False))
-        if not isinstance(parameters["random_state"], int):  # a generator has no JSON; it is of use in fit alone
-            parameters["random_state"] = None
-        described = {
-            "format": FORMAT,
-            "parameters": parameters,
+        learned = {
             "mean": self.mean_.tolist(),
             "scale": self.scale_.tolist(),
             "threshold": self.threshold_,
             "loss_curve": self.loss_curve_,
         }
-        self.network_.save_pretrained(directory)
-        with replacing(Path(directory) / "detector.json") as unfinished:
-            unfinished.write_text(json.dumps(described) + "\n")
+        write_estimator(directory, self, self.network_, learned)
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "SetAnomalyDetector":
         """A detector as it was saved; runs nothing of a stranger's."""
-        path = Path(directory) / "detector.json"
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path} does not exist; a detector is a folder that SetAnomalyDetector.save wrote."
-            )
-        described = read_json(path)
-        if described.get("format") != FORMAT:
-            raise ValueError(f'{path} is not the description of a detector: "format" must be "{FORMAT}".')
+        parameters, learned, path = read_estimator(directory, name=cls.__name__)
         try:
-            detector = cls(**described["parameters"])
-            detector.mean_, detector.scale_ = (np.array(described[name], dtype=float) for name in ("mean", "scale"))
-            detector.threshold_, detector.loss_curve_ = float(described["threshold"]), list(described["loss_curve"])
+            detector = cls(**parameters)
+            detector.mean_, detector.scale_ = (np.array(learned[name], dtype=float) for name in ("mean", "scale"))
+            detector.threshold_, detector.loss_curve_ = float(learned["threshold"]), list(learned["loss_curve"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} does not fit a detector: {error}.") from None
         detector.n_features_in_ = len(detector.mean_)
         detector.network_ = ElementScorer.from_pretrained(directory)
         if detector.network_.dim_in != 2 * detector.n_features_in_:
-            raise ValueError(f"{directory} holds the network of another detector than its detector.json describes.")
+            raise ValueError(f"{directory} holds the network of another detector than its {path.name} describes.")
         return detector
 
     def _check_parameters(self) -> None:
