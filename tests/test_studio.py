@@ -1,6 +1,7 @@
 """The studio's API: what it answers is what the library computes, and slow, wrong or foreign requests hurt nobody."""
 
 import asyncio
+import contextlib
 import re
 import shutil
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx2
 import numpy as np
@@ -200,6 +202,26 @@ def test_a_fit_that_takes_too_long_is_ended():
     with pytest.raises(ValueError, match=r"scikit-learn took longer than 0 s and was given up. Use fewer points\."):
         process.ask(question)
     assert process.process is None
+
+
+def test_a_fit_ended_by_two_at_once_is_ended_once():
+    process = FitProcess(MethodName.SCIKIT_LEARN)
+    both = threading.Barrier(2)
+    closed = []
+
+    def close():
+        closed.append(True)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(timeout=0.2)
+
+    process.process = SimpleNamespace(kill=lambda: None, join=lambda: None)
+    process.connection = SimpleNamespace(close=close)
+    enders = [threading.Thread(target=process.end) for _ in range(2)]
+    for ender in enders:
+        ender.start()
+    for ender in enders:
+        ender.join()
+    assert closed == [True]
 
 
 # What is refused

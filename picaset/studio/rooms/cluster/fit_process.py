@@ -5,6 +5,7 @@ They take from milliseconds to seconds, as the points please: so they hold up no
 
 import multiprocessing
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -35,19 +36,22 @@ class FitProcess:
         self.seconds = seconds
         self.process: Any = None
         self.connection: Connection | None = None
+        self.changing = threading.Lock()  # whoever closes the studio ends it too
 
     def start(self) -> Connection:
-        if self.connection is not None and self.process.is_alive():
-            return self.connection
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(
-            target=serve_fits, args=(theirs, self.method), daemon=True, name=f"studio-{self.method}"
-        )
-        self.process.start()
+        with self.changing:
+            if self.connection is not None and self.process.is_alive():
+                return self.connection
+            context = multiprocessing.get_context("spawn")
+            connection, theirs = context.Pipe()
+            self.connection = connection
+            self.process = context.Process(
+                target=serve_fits, args=(theirs, self.method), daemon=True, name=f"studio-{self.method}"
+            )
+            self.process.start()
         theirs.close()
-        self.connection.recv()  # it says when it is ready
-        return self.connection
+        connection.recv()  # it says when it is ready
+        return connection
 
     def work(self, kind: str, questions: list[Question]) -> list[Any]:
         """One after the other; an answer or an error for each."""
@@ -70,12 +74,14 @@ class FitProcess:
         raise ValueError(f"{self.method} took longer than {self.seconds:g} s and was given up. Use fewer points.")
 
     def end(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.join()
-        if self.connection is not None:
-            self.connection.close()
-        self.process = self.connection = None
+        with self.changing:
+            process, connection = self.process, self.connection
+            self.process = self.connection = None
+        if process is not None:
+            process.kill()
+            process.join()
+        if connection is not None:
+            connection.close()
 
 
 def serve_fits(connection: Connection, method: MethodName) -> None:
