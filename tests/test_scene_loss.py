@@ -55,6 +55,13 @@ def test_the_order_of_predictions_and_of_objects_changes_nothing(objective):
     assert_close(scene_loss(predicted, wanted[:, order], objective=objective), expected)
 
 
+@pytest.mark.parametrize("objective", ["published", "reweighted", "likelihood"])
+def test_the_loss_of_many_steps_is_the_mean_of_theirs(objective):
+    steps, wanted = torch.stack([random_vectors(seed) for seed in range(3)]), random_vectors(9)
+    each = [scene_loss(step, wanted, objective=objective) for step in steps]
+    assert_close(scene_loss(steps, wanted, objective=objective), torch.stack(each).mean())
+
+
 def test_the_published_loss_is_a_mean_over_numbers_a_sum_over_slots_and_a_mean_over_scenes():
     wanted = torch.zeros(2, 3, 19)
     predicted = wanted.clone()

@@ -39,7 +39,7 @@ def places(dim: int = 8, side: int = 4) -> Places:
 # The encoder
 
 
-@pytest.mark.parametrize(("kind", "size", "side"), [("strided", 64, 8), ("full", 128, 32)])
+@pytest.mark.parametrize(("kind", "size", "side"), [("strided", 64, 16), ("full", 128, 32)])
 def test_a_picture_becomes_a_grid_of_places(kind, size, side):
     encoder = SceneEncoder(8, kind=kind, image_size=size)
     found = encoder(torch.zeros(1, 3, size, size))
@@ -63,10 +63,20 @@ def test_bytes_and_numbers_are_the_same_picture():
     assert_close(encoder(IMAGES).elements, encoder(IMAGES.float() / 255).elements, atol=1e-5, rtol=1e-4)
 
 
+def test_waves_tell_a_place_from_its_neighbours_better_than_a_linear_map_does():
+    def alike(positions):
+        torch.manual_seed(0)
+        found = SceneEncoder(64, positions=positions)(torch.zeros(1, 3, 64, 64)).positions
+        centred = torch.nn.functional.normalize(found - found.mean(dim=0), dim=1)
+        return float((centred[16 * 8 + 8] @ centred[16 * 8 + 11]).detach())  # three places apart
+
+    assert alike("waves") < alike("linear") - 0.1
+
+
 def test_an_image_of_another_size_is_refused():
     with pytest.raises(ValueError, match=r"images must have shape \(B, 3, 64, 64\); got \(3, 3, 32, 32\)"):
         SceneEncoder(8, image_size=64)(IMAGES)
-    with pytest.raises(ValueError, match="image_size must be a multiple of 8 and dim even; got 30 and 8"):
+    with pytest.raises(ValueError, match="image_size must be a multiple of 4 and dim even; got 30 and 8"):
         SceneEncoder(8, image_size=30)
 
 
@@ -191,7 +201,17 @@ def test_what_is_shown_is_what_is_predicted_from(decoder):
         return
     with torch.no_grad():
         assert_close(trace.templates[-1], trained.decode(trained.encoder(IMAGES)), atol=1e-5, rtol=1e-4)
-    assert trace.attention.shape[-2:] == (10, 16)
+    assert trace.attention.shape[-2:] == (10, 64)
+
+
+def test_every_step_is_said_while_training_and_the_last_one_alone_after_that():
+    trained = network("competing", every_step=True)
+    steps = trained(IMAGES)
+    assert steps.shape == (3, 3, 10, 19)
+    with torch.no_grad():
+        assert_close(steps[-1].detach(), trained.eval()(IMAGES), atol=1e-5, rtol=1e-4)
+    with pytest.raises(ValueError, match="every_step needs decoder='competing'; got 'picaso'"):
+        network(every_step=True)
 
 
 @pytest.mark.as_installed

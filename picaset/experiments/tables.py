@@ -41,14 +41,13 @@ TABLE_4 = [
 
 TABLE_5 = [
     *((f"scenes-{row}-likelihood", 0) for row in scenes.ROWS),
-    *((f"scenes-{row}", 0) for row in scenes.ROWS),
-    *((f"scenes-{row}-reweighted", 0) for row in scenes.SEEDED),
     *((f"scenes-{name}", 0) for name in scenes.VARIANTS),
+    *((f"scenes-{row}-likelihood", seed) for seed in SEEDS[1:] for row in (*scenes.SEEDED, "ours")),
     *(
         (f"scenes-{scenes.row_name(row, objective)}", seed)
-        for objective in scenes.OBJECTIVES
-        for seed in SEEDS[1:]
+        for seed in SEEDS
         for row in scenes.SEEDED
+        for objective in scenes.WEIGHTINGS
     ),
 ]
 """On the stand-in, which can be made anywhere, the most telling first."""

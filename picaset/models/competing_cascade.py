@@ -84,10 +84,14 @@ class CompetingCascade(nn.Module):
         self.mixing = SelfAttention(dim, dim, num_heads=num_heads, **options) if mixed else None
 
     def forward(self, places: Places) -> Float[Tensor, "B K D"]:
-        view, templates = self.view(places), self.first(places.elements)
+        return self.each_step(places)[-1]
+
+    def each_step(self, places: Places) -> list[Float[Tensor, "B K D"]]:
+        """The templates after every step."""
+        view, templates = self.view(places), [self.first(places.elements)]
         for _ in range(self.num_steps):
-            templates = self.step(templates, self.weights(templates, view), view, places.grid)
-        return templates
+            templates.append(self.step(templates[-1], self.weights(templates[-1], view), view, places.grid))
+        return templates[1:]
 
     def trace(self, places: Places) -> Trace:
         """The templates and the attention of every step."""

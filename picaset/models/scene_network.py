@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from picaset.checks import check_choice, check_positive
 from picaset.models.competing_cascade import Compete, CompetingCascade, Initial
 from picaset.models.pretrained import PretrainedNetwork
-from picaset.models.scene_encoder import Places, SceneEncoder, SceneStem
+from picaset.models.scene_encoder import Places, Positions, SceneEncoder, SceneStem
 from picaset.models.set_descent import SetDescent
 from picaset.operators.attention_pools import AttentionPool
 from picaset.operators.block import BlockOptions, Form
@@ -53,10 +53,12 @@ class SceneNetwork(PretrainedNetwork):
         located: Whether templates are told where they looked.
         initial: What templates are before the first step.
         mixed: Whether templates attend to each other.
+        positions: How the encoder embeds them, ``"linear"`` as published or ``"waves"``.
+        every_step: Whether the competing cascade says after every step what it sees, while training.
 
     Shapes:
         images    (B, 3, S, S)        bytes, or numbers from 0 to 1
-        returns   (B, K, dim_out)     between 0 and 1
+        returns   (B, K, dim_out)     between 0 and 1; (L, B, K, dim_out) for every step
 
     Example:
         >>> SceneNetwork(19, dim=16, image_size=32)(torch.zeros(2, 3, 32, 32)).shape
@@ -81,20 +83,26 @@ class SceneNetwork(PretrainedNetwork):
         located: bool = True,
         initial: Initial = "learned",
         mixed: bool = False,
+        positions: Positions = "linear",
+        every_step: bool = False,
     ) -> None:
         check_positive(caller="SceneNetwork", dim_out=dim_out, num_objects=num_objects)
         check_choice(decoder, DECODERS, caller="SceneNetwork", name="decoder")
         if num_test_steps < 0:
             raise ValueError(f"SceneNetwork: num_test_steps must not be negative; got {num_test_steps}.")
+        if every_step and decoder != "competing":
+            raise ValueError(f"SceneNetwork: every_step needs decoder='competing'; got {decoder!r}.")
         super().__init__(
             dict(
                 dim_out=dim_out, num_objects=num_objects, stem=stem, image_size=image_size, decoder=decoder, dim=dim,
                 num_heads=num_heads, num_steps=num_steps, num_test_steps=num_test_steps, form=form, norm=norm,
-                compete=compete, located=located, initial=initial, mixed=mixed,
+                compete=compete, located=located, initial=initial, mixed=mixed, positions=positions,
+                every_step=every_step,
             )
         )  # fmt: skip
         self.num_steps, self.num_test_steps = num_steps, num_test_steps or num_steps
-        self.encoder = SceneEncoder(dim, kind=stem, image_size=image_size)
+        self.every_step = every_step
+        self.encoder = SceneEncoder(dim, kind=stem, image_size=image_size, positions=positions)
         options = BlockOptions(form=form, norm=norm)
         counts: dict[str, Any] = dict(num_templates=num_objects, num_heads=num_heads)
         self.summary: nn.Module | None = None
@@ -120,8 +128,11 @@ class SceneNetwork(PretrainedNetwork):
             )  # fmt: skip
         self.head = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim_out), nn.Sigmoid())
 
-    def forward(self, images: Float[Tensor, "B 3 S S"] | UInt8[Tensor, "B 3 S S"]) -> Float[Tensor, "B K V"]:
-        decoded = self.decode(self.encoder(images))
+    def forward(self, images: Float[Tensor, "B 3 S S"] | UInt8[Tensor, "B 3 S S"]) -> Float[Tensor, "*L B K V"]:
+        places = self.encoder(images)
+        if self.every_step and self.training:
+            return self.head(torch.stack(cast(CompetingCascade, self.decoder).each_step(places)))
+        decoded = self.decode(places)
         return self.head(decoded if self.mixing is None else self.mixing(decoded))
 
     def decode(self, places: Places) -> Float[Tensor, "B K D"]:

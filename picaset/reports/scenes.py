@@ -15,13 +15,15 @@ NAMES = {
     "slot-attention": "Slot Attention",
     "set-transformer": "Set Transformer",
     "pb3": "PB3",
-    "ours": "ours (competing, located, from peaks, mixed)",
-    "pb3-paper-form": "PB3, the block as in the paper's Eq. 3",
+    "ours": "ours (PB3, positions as waves, every step trained)",
+    "pb3-every-step": "PB3, every step trained",
+    "pb3-waves": "PB3, positions as waves",
     "pb3-compete": "PB3, templates compete",
     "pb3-compete-both": "PB3, templates compete and choose",
     "pb3-located": "PB3, told where they look",
     "pb3-peaks": "PB3, from peaks of the image",
     "pb3-mixed": "PB3, templates attend to each other",
+    "pb3-paper-form": "PB3, the block as in the paper's Eq. 3",
 }
 SUFFIXES = {"-reweighted": ", coordinates reweighted", "-likelihood": ", by likelihood"}
 """What is minimised, where it is not what was published."""

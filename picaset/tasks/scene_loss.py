@@ -7,7 +7,7 @@
 The first two take what an empty slot says of properties and places for something to be learned, and are slow where a
 prediction is surely wrong, since a sigmoid is flat there; the third is neither.
 
-Dimensions:  B scenes   K slots   V numbers of an object's vector
+Dimensions:  B scenes   K slots   V numbers of an object's vector   L steps
 """
 
 from typing import Literal
@@ -26,9 +26,9 @@ Objective = Literal["published", "reweighted", "likelihood"]
 
 
 def scene_loss(
-    predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B K V"], *, objective: Objective = "published"
+    predicted: Float[Tensor, "*L B K V"], wanted: Float[Tensor, "B K V"], *, objective: Objective = "published"
 ) -> Float[Tensor, ""]:
-    """The cost of the cheapest assignment, summed over slots, averaged over scenes.
+    """The cost of the cheapest assignment, summed over slots, averaged over scenes, and over steps if there are any.
 
     Example:
         >>> wanted = torch.rand(2, 10, 19)
@@ -36,6 +36,7 @@ def scene_loss(
         0.0
     """
     check_choice(objective, ("published", "reweighted", "likelihood"), caller="scene_loss", name="objective")
+    predicted, wanted = predicted.flatten(0, -3), wanted.expand_as(predicted).flatten(0, -3)
     cost = likelihood_cost(predicted, wanted) if objective == "likelihood" else huber_cost(predicted, wanted, objective)
     return cost.gather(2, assign(cost)[..., None]).sum(dim=(1, 2)).mean()
 

@@ -23,7 +23,7 @@ from picaset.data.scenes import Scenes
 from picaset.data.shuffling import shuffled
 from picaset.data.traced_scenes import load_traced_scenes
 from picaset.models.competing_cascade import Compete, Initial
-from picaset.models.scene_encoder import SceneStem
+from picaset.models.scene_encoder import Positions, SceneStem
 from picaset.models.scene_network import SceneDecoder, SceneNetwork
 from picaset.operators.block import Form
 from picaset.tasks.scene_loss import Objective, scene_loss
@@ -71,6 +71,10 @@ class SceneObjects:
     """Of the competing cascade: what templates are before the first step."""
     mixed: bool = False
     """Of the competing cascade: whether templates attend to each other."""
+    positions: Positions = "linear"
+    """How positions are embedded: linearly as published, or by waves."""
+    every_step: bool = False
+    """Of the competing cascade: whether what it says after every step is trained, or only the last."""
     objective: Objective = "published"
     """What is minimised."""
     num_test_scenes: int = 1000
@@ -99,6 +103,8 @@ class SceneObjects:
             located=self.located,
             initial=self.initial,
             mixed=self.mixed,
+            positions=self.positions,
+            every_step=self.every_step,
         )
 
     def read_network(self, directory: Path) -> SceneNetwork:
