@@ -17,7 +17,7 @@ from picaset.models.pretrained import PretrainedNetwork
 
 PUBLISHED = (32, 32, 32, 32)
 """Channels of the convolution, and types of the three layers of capsules, as published."""
-SMALL = (32, 8, 8, 8)
+SMALL = (32, 4, 8, 8)
 """What two cores can train."""
 
 
