@@ -9,15 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import uvicorn
 from starlette.testclient import TestClient
 
+from picaset.data.scene_vectors import DIM
+from picaset.models.deep_sets import DeepSets
+from picaset.models.odd_one_out import OddOneOutNetwork
+from picaset.models.picaso import Picaso
+from picaset.models.scene_network import SceneDecoder, SceneNetwork
+from picaset.models.set_transformer import SetTransformer
+from picaset.models.shipped import WEIGHTS
+from picaset.models.view_classifier import ViewClassifier
 from picaset.studio.application import create_application
 from picaset.studio.rooms import Room, Settings, build_rooms
 from picaset.studio.server import hosts_of, listen
 
 RECORDS = Path(__file__).parent.parent / "results/runs"
 HOST = "127.0.0.1:8000"
+SCENE_DECODERS: dict[str, SceneDecoder] = {"pb3": "picaso", "slot_attention": "slots"}
 
 
 @dataclass(frozen=True)
@@ -33,9 +43,9 @@ class Studio:
 
 
 @contextmanager
-def studio(*runs: Path) -> Iterator[Studio]:
+def studio(*runs: Path, weights: Path = WEIGHTS) -> Iterator[Studio]:
     """In this process, without a server."""
-    rooms = build_rooms(Settings(runs=runs or (RECORDS,)))
+    rooms = build_rooms(Settings(runs=runs or (RECORDS,), weights=weights))
     application = create_application(rooms, hosts=[HOST])
     try:
         yield Studio(application, rooms, TestClient(application, base_url=f"http://{HOST}"))
@@ -45,11 +55,11 @@ def studio(*runs: Path) -> Iterator[Studio]:
 
 
 @contextmanager
-def served(*runs: Path) -> Iterator[str]:
+def served(*runs: Path, weights: Path = WEIGHTS) -> Iterator[str]:
     """On a free port, in a thread; gives the address."""
     listening = listen("127.0.0.1", 0)
     port = listening.getsockname()[1]
-    rooms = build_rooms(Settings(runs=runs or (RECORDS,)))
+    rooms = build_rooms(Settings(runs=runs or (RECORDS,), weights=weights))
     application = create_application(rooms, hosts=hosts_of("127.0.0.1", port))
     server = uvicorn.Server(uvicorn.Config(application, log_level="error", lifespan="on"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -71,3 +81,19 @@ def blobs(size: int = 60, *, shift: int | float = 0, seed: int = 0) -> list[list
     centres = np.array([[-3.0, -3.0], [3.0, 3.0], [-3.0, 3.0], [3.0, -3.0]])
     points = centres[np.arange(size) % 4] + 0.3 * random.standard_normal((size, 2)) + shift
     return points.round(4).tolist()
+
+
+def small_networks(folder: Path) -> Path:
+    """A network for every name that a room knows: the shipped one that finds odd faces, and small ones untrained."""
+    torch.manual_seed(0)
+    (folder / "odd_one_out_faces").symlink_to(WEIGHTS / "odd_one_out_faces")
+    OddOneOutNetwork(dim=16, num_heads=2, pool="picaso").save_pretrained(folder / "odd_one_out_faces_sa_pb")
+    OddOneOutNetwork(dim=16, num_heads=2, pool="attention").save_pretrained(folder / "odd_one_out_faces_sa_pma")
+    bag = dict[str, Any](dim=16, num_heads=2, num_inducing=4)
+    ViewClassifier(5, dim=16, num_heads=2, num_templates=2).save_pretrained(folder / "viewpoints_ours")
+    Picaso(16, 5, num_decoder_blocks=0, **bag).save_pretrained(folder / "viewpoints_pb3")
+    SetTransformer(16, 5, **bag).save_pretrained(folder / "viewpoints_set_transformer")
+    DeepSets(16, 5, dim=16).save_pretrained(folder / "viewpoints_deep_sets")
+    for name, decoder in SCENE_DECODERS.items():
+        SceneNetwork(DIM, dim=16, image_size=32, decoder=decoder).save_pretrained(folder / f"scenes_{name}")
+    return folder

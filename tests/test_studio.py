@@ -5,6 +5,7 @@ import contextlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ from picaset.studio.lane import Lane
 from picaset.studio.rooms.cluster import methods
 from picaset.studio.rooms.cluster.fit_process import FitProcess
 from picaset.studio.rooms.cluster.schemas import MethodName
+from picaset.studio.server import listen
 from tests.studio import HOST, RECORDS, blobs, studio
 
 NETWORKS = [name.value for name in methods.NETWORKS]
@@ -37,8 +39,8 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def here():
-    with studio() as found:
+def here(studio_weights):
+    with studio(weights=studio_weights) as found:
         yield found
 
 
@@ -190,7 +192,7 @@ def test_an_error_in_the_work_ends_neither_the_lane_nor_the_others():
         return [ValueError("odd") if item % 2 else item for item in items]
 
     lane = Lane(half, ["fit"])
-    with pytest.raises(ValueError, match="odd"):
+    with pytest.raises(Refused, match="odd"):
         asyncio.run(lane.ask("fit", 1))
     assert asyncio.run(lane.ask("fit", 2)) == 2
     lane.close()
@@ -446,6 +448,24 @@ def test_without_runs_the_studio_opens_all_the_same(tmp_path):
 def test_a_studio_that_cannot_start_says_why_in_one_line(arguments, message, capsys):
     assert main(["studio", "--no-browser", *arguments]) == 1
     assert capsys.readouterr().err.startswith(f"picaset: {message}")
+
+
+def test_a_small_answer_is_sent_at_once():
+    """Held back until the browser has acknowledged its header, it would come 40 ms later."""
+
+    async def is_sent_at_once() -> bool:
+        answered = asyncio.get_running_loop().create_future()
+        listening = listen("127.0.0.1", 0)
+        server = await asyncio.start_server(lambda _, writer: answered.set_result(writer), sock=listening)
+        async with server:
+            _, asking = await asyncio.open_connection(*listening.getsockname())
+            writer = await answered
+            held_back = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0
+            writer.close()
+            asking.close()
+        return not held_back
+
+    assert asyncio.run(is_sent_at_once())
 
 
 def test_ctrl_c_ends_the_studio_cleanly(tmp_path):

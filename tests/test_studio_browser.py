@@ -5,18 +5,16 @@ import io
 import json
 import re
 import shutil
+import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Error, expect, sync_playwright
+from playwright.sync_api import Error, expect
 
 from tests.studio import RECORDS, served
 
 pytestmark = pytest.mark.browser
-PATIENCE = 60_000
-"""Milliseconds; machines that test are busy."""
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 RUNS = ("clustering-ae32-pb-quick-seed0", "clustering-set-transformer-quick-seed0")
 
 
@@ -35,39 +33,6 @@ def runs(tmp_path_factory) -> Path:
 def address(runs):
     with served(runs) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium; on Debian: apt-get install chromium")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE)
-        yield found
-        found.close()
-
-
-@pytest.fixture
-def page(browser, address):
-    """A page that may ask this studio alone, and on which nothing may go wrong."""
-    expect.set_options(timeout=PATIENCE)
-    context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
-    context.set_default_timeout(PATIENCE)
-    opened = context.new_page()
-    wrong, foreign = list[str](), list[str]()
-    opened.on("pageerror", lambda error: wrong.append(str(error)))
-    opened.on("console", lambda line: wrong.append(line.text) if is_wrong(line) else None)
-    opened.on("request", lambda asked: None if asked.url.startswith((address, "blob:")) else foreign.append(asked.url))
-    yield opened
-    context.close()
-    assert wrong == []
-    assert foreign == []
-
-
-def is_wrong(line) -> bool:
-    """A refusal, and a request that a test itself stops, are not."""
-    expected = ("the server responded with a status of 4", "net::ERR_FAILED")
-    return line.type == "error" and not any(words in line.text for words in expected)
 
 
 @pytest.fixture
@@ -174,6 +139,24 @@ def test_points_are_added_moved_sprayed_and_erased_with_the_mouse(cluster):
         cluster.click("#undo")
     cluster.click("#redo")
     assert number_of_points(cluster) == 4
+
+
+def test_picaso_follows_a_hand_and_the_others_when_it_rests(cluster):
+    asked = list[str]()
+    cluster.on("request", lambda request: asked.append(request.post_data_json["method"]) if request.post_data else None)
+    box = cluster.locator("#shift").bounding_box()
+    began = time.monotonic()
+    cluster.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    cluster.mouse.down()
+    for share in range(50, 90):
+        cluster.mouse.move(box["x"] + share / 100 * box["width"], box["y"] + box["height"] / 2)
+    cluster.mouse.up()
+    seconds = time.monotonic() - began
+    settled(cluster)
+    assert asked.count("picaso") >= 3
+    for method in ("picaso-canonical", "set-transformer", "deep-sets", "clusterer", "scikit-learn"):
+        assert 2 <= asked.count(method) <= 3 + seconds / 0.3
+    assert likelihood(cluster, "deep-sets") < likelihood(cluster, "picaso-canonical") - 1.5
 
 
 def test_the_keyboard_alone_does_it_all(cluster):
@@ -308,27 +291,6 @@ def test_a_curve_moves_while_a_run_trains(page, address, runs):
     assert page.evaluate("document.querySelector('#runs-chart canvas').toDataURL()") != drawn
     shutil.rmtree(live)
     expect(page.locator("#runs-count")).to_have_text("3 of 3 runs, 1 cannot be read")
-
-
-@pytest.mark.parametrize("width", [390, 1600])
-def test_the_page_fits_any_width_in_both_colours_and_every_control_says_what_it_does(page, address, width):
-    page.set_viewport_size({"width": width, "height": 900})
-    for room in ("cluster", "runs"):
-        page.goto(f"{address}/#{room}")
-        page.wait_for_selector(f"#room-{room}:not([hidden])")
-        backgrounds = set[str]()
-        for theme in ("light", "dark"):
-            page.select_option("#theme", theme)
-            backgrounds.add(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert len(backgrounds) == 2
-    unnamed = page.evaluate(
-        """() => [...document.querySelectorAll("button, select, input, textarea, canvas:not([aria-hidden] canvas)")]
-        .filter((control) => !(control.labels?.length || control.textContent.trim() || control.ariaLabel
-          || control.closest("#runs-chart")))
-        .map((control) => control.outerHTML)"""
-    )
-    assert unnamed == []
 
 
 def test_a_page_from_elsewhere_cannot_read_the_studio(browser, address):

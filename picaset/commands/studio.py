@@ -27,7 +27,7 @@ class Studio:
     """Open the page in your browser."""
 
     def run(self) -> int:
-        for module in ("fastapi", "uvicorn", "sklearn"):
+        for module in ("fastapi", "uvicorn", "sklearn", "PIL"):
             require(module, extra="studio", purpose="the studio")
         from picaset.studio.rooms import Settings
         from picaset.studio.server import serve

@@ -61,8 +61,8 @@ class Layouts(NamedTuple):
         return RADII[self.properties[..., 3]]
 
 
-def draw_layouts(num_scenes: int, generator: np.random.Generator) -> Layouts:
-    """Scenes that keep all distances.
+def draw_layouts(num_scenes: int, generator: np.random.Generator, *, num_objects: int | None = None) -> Layouts:
+    """Scenes that keep all distances, each with any number of objects, or with so many.
 
     Example:
         >>> layouts = draw_layouts(5, np.random.default_rng(0))
@@ -71,8 +71,9 @@ def draw_layouts(num_scenes: int, generator: np.random.Generator) -> Layouts:
     """
     shape = (num_scenes, MOST_OBJECTS)
     properties = np.stack([generator.integers(0, count, shape) for count in NUM_VALUES], axis=-1)
+    counts = generator.integers(FEWEST_OBJECTS, MOST_OBJECTS + 1, num_scenes)
     layouts = Layouts(
-        num_objects=generator.integers(FEWEST_OBJECTS, MOST_OBJECTS + 1, num_scenes),
+        num_objects=counts if num_objects is None else np.full_like(counts, num_objects),
         places=np.zeros((*shape, 2)),
         properties=properties,
         turns=generator.uniform(0, 360, shape),

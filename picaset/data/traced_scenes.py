@@ -93,8 +93,13 @@ def trace_block(
     images = torch.cat(
         [photographs(layouts.where(some), LAMPS + moved[:most][some], size) for some in parts(len(layouts.num_objects))]
     )
+    return as_bytes(images, generator), objects_of(layouts)
+
+
+def as_bytes(images: Float[Tensor, "B 3 S S"], generator: np.random.Generator) -> UInt8[Tensor, "B S S 3"]:
+    """With the camera's noise."""
     noisy = 255 * images + NOISE * torch.as_tensor(generator.standard_normal(images.shape, dtype=np.float32))
-    return noisy.round().clamp(0, 255).to(torch.uint8).movedim(1, -1), objects_of(layouts)
+    return noisy.round().clamp(0, 255).to(torch.uint8).movedim(1, -1)
 
 
 def parts(num_scenes: int) -> list[slice]:
@@ -115,12 +120,12 @@ def mirrored(seen: Seen) -> Float[Tensor, "B R 3"]:
     return (MIRROR * (seen.shine > 0) * surroundings)[..., None] * seen.colour
 
 
-def visible_layouts(num_scenes: int, generator: np.random.Generator) -> Layouts:
+def visible_layouts(num_scenes: int, generator: np.random.Generator, *, num_objects: int | None = None) -> Layouts:
     """Layouts in which enough of every object is seen; the others are drawn again."""
-    kept = draw_layouts(num_scenes, generator)
+    kept = draw_layouts(num_scenes, generator, num_objects=num_objects)
     hidden = ~all_visible(kept)
     while hidden.any():
-        again = draw_layouts(int(hidden.sum()), generator)
+        again = draw_layouts(int(hidden.sum()), generator, num_objects=num_objects)
         for part, fresh in zip(kept, again, strict=True):
             part[hidden] = fresh
         hidden[hidden] = ~all_visible(again)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
 from picaset.data.folders import cache_folder
 from picaset.data.render import project
-from picaset.data.scene_vectors import Objects, from_vectors, to_vectors
+from picaset.data.scene_vectors import from_vectors, to_vectors
 from picaset.data.scenes import Scenes, in_words
 from picaset.data.traced_scenes import STRETCH, cameras_of, load_traced_scenes, usual_cameras
 from picaset.models.scene_network import SceneNetwork
@@ -26,15 +26,11 @@ from picaset.reports.figures import COLOURS, new_figure, write_figure
 from picaset.reports.records import Record
 from picaset.reports.scenes import in_words as row_in_words
 from picaset.reports.scenes import rows_of
-from picaset.tasks.scene_hits import right_ones
+from picaset.tasks.scene_marks import SURE, Marks, mark
 from picaset.tasks.scenes import SEEDS, SceneObjects
 
 CLEAR = 192
 """Pixels at which generated scenes are drawn; the network sees fewer."""
-SURE = 0.5
-"""Presence above which a prediction counts as made."""
-NEAR = 1.0
-"""Distance at which a prediction is right, in CLEVR's units."""
 NUM_DRAWN = 4
 WIDE = (0.0, STRETCH, 1.0, 0.0)
 """Left, right, bottom and top of a picture, no longer squeezed into a square."""
@@ -49,16 +45,13 @@ class Shown:
         images      (B, S, S, 3)
         pixels      (B, K, 2)       right and down, from 0 to 1, of the predictions
         true_pixels (B, K, 2)       the same of the objects
-        right       (B, K)          which predictions are right
         attention   (2, L, K, N)    or None
     """
 
     images: NDArray[np.uint8]
-    predicted: Objects
-    there: Objects
+    marks: Marks
     pixels: Float[Tensor, "B K 2"]
     true_pixels: Float[Tensor, "B K 2"]
-    right: Bool[Tensor, "B K"]
     attention: NDArray[np.float64] | None
 
 
@@ -70,19 +63,17 @@ def shown_by(task: SceneObjects, kept: dict[str, Any]) -> Shown:
     there = from_vectors(
         to_vectors(*(torch.as_tensor(part[:count]) for part in (scenes.present, scenes.coordinates, scenes.properties)))
     )
-    order = vectors[..., 0].argsort(dim=1, descending=True)
-    predicted = from_vectors(vectors.gather(1, order[..., None].expand_as(vectors)))
-    right = right_ones(predicted, there, torch.tensor([NEAR]))[..., 0] & (predicted.presence > SURE)
+    marks = mark(vectors, there)
     traced = task.data == "traced"
     cameras = cameras_of(count, seed=SEEDS["test"]) if traced else usual_cameras(count)
     pixels, true_pixels = (
-        project(places.float(), cameras, stretch=STRETCH) for places in (predicted.coordinates, there.coordinates)
+        project(places.float(), cameras, stretch=STRETCH) for places in (marks.predicted.coordinates, there.coordinates)
     )
     attention = kept["attention"]
     if attention is not None:  # templates in the order of the predictions
         weights = np.array(attention)
-        attention = np.stack([one[:, rank.numpy()] for one, rank in zip(weights, order, strict=False)])
-    return Shown(np.asarray(clear), predicted, there, pixels, true_pixels, right, attention)
+        attention = np.stack([one[:, rank.numpy()] for one, rank in zip(weights, marks.order, strict=False)])
+    return Shown(np.asarray(clear), marks, pixels, true_pixels, attention)
 
 
 def first_scenes(task: SceneObjects, count: int) -> tuple[Scenes, NDArray[np.uint8]]:
@@ -105,9 +96,9 @@ def draw_predictions(shown: Shown, folder: Path, *, title: str, name: str = "sce
         picture, text = axes[2 * scene], axes[2 * scene + 1]
         picture.imshow(shown.images[scene], extent=WIDE)
         picture.set(xlim=WIDE[:2], ylim=WIDE[2:], anchor="N")
-        for line, (mark, colour, words) in enumerate(marked(shown, scene, picture)):
+        for line, (sign, colour, words) in enumerate(marked(shown, scene, picture)):
             y = 0.97 - line / 13
-            text.text(0.02, y, mark, color=colour, fontsize=9, fontweight="bold", va="center", transform=text.transAxes)
+            text.text(0.02, y, sign, color=colour, fontsize=9, fontweight="bold", va="center", transform=text.transAxes)
             text.text(0.13, y, words, fontsize=9, va="center", transform=text.transAxes)
     figure.suptitle(title, fontsize=11)
     return write_figure(figure, folder, name)
@@ -115,14 +106,10 @@ def draw_predictions(shown: Shown, folder: Path, *, title: str, name: str = "sce
 
 def marked(shown: Shown, scene: int, picture: Any) -> list[tuple[str, str, str]]:
     """Mark a scene's predictions and missed objects in its picture; what to say of each."""
-    lines, taken = list[tuple[str, str, str]](), set[int]()
-    predicted, there = shown.predicted, shown.there
-    made = int((predicted.presence[scene] > SURE).sum())  # they come first
-    for slot in range(made):
-        right = bool(shown.right[scene, slot])
-        words = in_words(predicted.properties[scene, slot].numpy())
-        if right:
-            taken.add(taken_by(shown, scene, slot))
+    lines, marks = list[tuple[str, str, str]](), shown.marks
+    for slot in range(marks.num_made(scene)):
+        right = bool(marks.right[scene, slot])
+        words = in_words(marks.predicted.properties[scene, slot].numpy())
         colour = FOUND if right else INVENTED
         x, y = (float(value) for value in shown.pixels[scene, slot])
         picture.plot(STRETCH * x, y, marker="o" if right else "X", markersize=9, color=colour, markeredgecolor="white")
@@ -130,22 +117,13 @@ def marked(shown: Shown, scene: int, picture: Any) -> list[tuple[str, str, str]]
             str(slot + 1), (STRETCH * x, y), color="white", fontsize=6, fontweight="bold", ha="center", va="center"
         )
         lines.append((str(slot + 1), colour, words if right else f"{words} (not there)"))
-    for slot in range(there.presence.shape[1]):
-        if slot in taken or not there.presence[scene, slot] > 0:
-            continue
+    for slot in marks.missed(scene):
         x, y = (float(value) for value in shown.true_pixels[scene, slot])
         picture.plot(
             STRETCH * x, y, marker="s", markersize=13, color="none", markeredgecolor=MISSED, markeredgewidth=1.8
         )
-        lines.append(("□", MISSED, f"{in_words(there.properties[scene, slot].numpy())} (missed)"))
+        lines.append(("□", MISSED, f"{in_words(marks.there.properties[scene, slot].numpy())} (missed)"))
     return lines
-
-
-def taken_by(shown: Shown, scene: int, slot: int) -> int:
-    """The object that a right prediction has found: the nearest with its properties."""
-    same = (shown.there.properties[scene] == shown.predicted.properties[scene, slot]).all(dim=1)
-    away = (shown.there.coordinates[scene] - shown.predicted.coordinates[scene, slot]).square().sum(dim=1)
-    return int(torch.where(same & (shown.there.presence[scene] > 0), away, torch.inf).argmin())
 
 
 def draw_attention(
@@ -166,8 +144,8 @@ def draw_attention(
             if slot == 0:
                 axis.set_ylabel(f"step {step + 1}", fontsize=8)
             if step == 0:
-                sure = float(shown.predicted.presence[scene, slot])
-                words = in_words(shown.predicted.properties[scene, slot].numpy()).replace(" ", "\n", 2)
+                sure = float(shown.marks.predicted.presence[scene, slot])
+                words = in_words(shown.marks.predicted.properties[scene, slot].numpy()).replace(" ", "\n", 2)
                 axis.set_title(words if sure > SURE else "nothing", fontsize=7)
     figure.suptitle(title, fontsize=10)
     return write_figure(figure, folder, name)

@@ -14,12 +14,13 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from picaset.data.crops import centre_crops, normalised
+from picaset.data.crops import centre_crops
 from picaset.data.gaussian_mixtures import generator_for
 from picaset.data.views import CATEGORIES, Views
 from picaset.models.picaso import Picaso
 from picaset.models.view_classifier import ViewClassifier
 from picaset.reports.figures import new_figure, write_figure
+from picaset.tasks.viewpoint_attention import as_shown, attention_to_places, heat_of, hottest
 from picaset.tasks.viewpoints import Viewpoints, objects
 
 NUM_VIEWS = 6
@@ -83,17 +84,19 @@ def chosen_views(task: Viewpoints, category: str | None, seed: int) -> Views:
 @torch.no_grad()
 def see(task: Viewpoints, network: Picaso | ViewClassifier, views: Views) -> Seen:
     """Show the viewpoints to the network, crops in the middle."""
-    crops = centre_crops(views.images if task.stereo else views.images[:, :1])
-    shown = task.shown(normalised(crops).to(next(network.parameters())))
+    shown = as_shown(
+        views.images if task.stereo else views.images[:, :1], bag=task.look().bag, like=next(network.parameters())
+    )
     called = network(shown).reshape(len(views), -1).argmax(dim=1).tolist()
-    attention = network.trace(shown).attention.mean(dim=3)  # over templates
+    attention = attention_to_places(network, shown)
+    assert attention is not None
     first, step = (30, 5) if task.split == "elevation" else (0, 10)  # degrees
     novel = [not bool(familiar) for familiar in views.familiar(task.split)]
     labels = [
         f"{task.split} {first + step * value}°\n{'novel' if is_novel else 'as in training'}\ncalled {CATEGORIES[name]}"
         for value, is_novel, name in zip(getattr(views, task.split).tolist(), novel, called, strict=True)
     ]
-    return Seen(CATEGORIES[int(views.category[0])], labels, novel, crops[:, 0], attention)
+    return Seen(CATEGORIES[int(views.category[0])], labels, novel, centre_crops(views.images[:, :1])[:, 0], attention)
 
 
 def draw_heads(seen: Seen, folder: Path) -> list[Path]:
@@ -150,15 +153,9 @@ def draw_panel(axis: Any, crop: UInt8[Tensor, "P P"], weights: Float[Tensor, " N
     if weights is None:
         return None
     side = math.isqrt(len(weights))
-    heat = (len(weights) * weights).reshape(side, side).float().numpy()
+    heat = heat_of(weights).reshape(side, side).numpy()
     strength = 0.85 * ((heat - 1) / (top - 1)).clip(0, 1)  # a patch with less than its share stays grey
     return axis.imshow(heat, cmap="inferno", vmin=1, vmax=top, alpha=strength, extent=extent, interpolation="nearest")
-
-
-def hottest(attention: Tensor) -> float:
-    """Where the scale of a figure ends: all but the hottest hundredth is below, and never less than 2."""
-    heat = attention.shape[-1] * attention.float().flatten()
-    return max(2.0, float(heat.quantile(0.99)))
 
 
 def finish(figure: Any, drawn: Any, grid: Any, title: str, folder: Path, name: str) -> list[Path]:

@@ -3,6 +3,8 @@
     server.py        a free port on this machine, the browser, Ctrl-C
     application.py   the rooms together as one application: page, files, errors
     guard.py         who may ask, and how much
+    gesture.py       what makes a newer question replace an older one
+    pictures.py      pictures for the page
     lane.py          one thread, or one process, that works through what is asked of it
     rooms/           one folder for each room: its routes, its section of the page, its script, its style
     static/          what the rooms share: the frame, the design, the charting library

@@ -17,6 +17,14 @@ MOST_TOGETHER = 32
 MOST_PAGES = 1000
 
 
+def or_error(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What it gives, or the error that whoever asked is told."""
+    try:
+        return call(*arguments)
+    except (Refused, ValueError) as error:
+        return error
+
+
 class Lane:
     """A thread with a queue for each kind of work.
 
@@ -25,13 +33,20 @@ class Lane:
             that are exceptions are raised where the work was asked for.
         kinds: Of work, the most urgent first.
         seconds: Longer than this nobody waits.
+        advice: What to do if it took longer.
     """
 
     def __init__(
-        self, run: Callable[[str, list[Any]], Sequence[Any]], kinds: Sequence[str], *, seconds: int | float = 20
+        self,
+        run: Callable[[str, list[Any]], Sequence[Any]],
+        kinds: Sequence[str],
+        *,
+        seconds: int | float = 20,
+        advice: str = "Use fewer points.",
     ) -> None:
         self.run = run
         self.seconds = seconds
+        self.advice = advice
         self.waiting: dict[str, deque[tuple[Any, Future[Any]]]] = {kind: deque() for kind in kinds}
         self.gestures: OrderedDict[tuple[str, str], tuple[int, asyncio.Future[Any]]] = OrderedDict()
         self.changed = threading.Condition()
@@ -39,16 +54,16 @@ class Lane:
         self.closed = False
 
     async def ask(self, kind: str, item: Any, *, page: str = "", gesture: int = 0) -> Any:
-        """Have it done. Raises :class:`Refused` for a gesture that a newer one of its page has replaced."""
+        """Have it done. Raises :class:`Refused` if it cannot be, or if a newer gesture of its page has replaced it."""
         promised = asyncio.wrap_future(self.enqueue(kind, item))
         if page:
             self.replace((page, kind), gesture, promised)
         try:
             return await asyncio.wait_for(promised, self.seconds)
+        except ValueError as error:
+            raise Refused(422, str(error)) from None
         except TimeoutError:
-            raise Refused(
-                422, f"This took longer than {self.seconds:g} s and was given up. Use fewer points."
-            ) from None
+            raise Refused(422, f"This took longer than {self.seconds:g} s and was given up. {self.advice}") from None
         except asyncio.CancelledError:
             current = self.gestures.get((page, kind))
             if current is not None and current[1] is not promised:

@@ -70,7 +70,8 @@ def listen(host: str, port: int) -> socket.socket:
     if host in ("0.0.0.0", "::", ""):
         raise ValueError(f"--host must be the address by which this machine is reached; got {host!r}.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named: asyncio sends small answers at once only where it is, and 40 ms later otherwise.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))

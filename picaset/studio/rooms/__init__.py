@@ -5,12 +5,14 @@ to life, and ``room.css``. A new room is such a folder and one line in ``build_r
 there is not shown.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from fastapi import APIRouter
+
+from picaset.models.shipped import WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,13 @@ class Settings:
 
     runs: Sequence[Path] = (Path("runs"), Path("results/runs"))
     """Folders of run directories; the first that exists has the curves, all of them the tables."""
+    weights: Path = WEIGHTS
+    """Folder of the networks that the rooms show, each in a folder of its own."""
+
+    def networks(self, names: Iterable[str]) -> dict[str, Path]:
+        """Those of these networks that are there."""
+        folders = {name: self.weights / name for name in names}
+        return {name: folder for name, folder in folders.items() if (folder / "model.safetensors").is_file()}
 
 
 def nothing() -> None:
@@ -50,7 +59,12 @@ Builder = Callable[[Settings], Room | None]
 def build_rooms(settings: Settings) -> list[Room]:
     """Every room whose weights and data are there, in the order of their doors."""
     from picaset.studio.rooms.cluster.room import build_cluster_room
+    from picaset.studio.rooms.odd.room import build_odd_room
     from picaset.studio.rooms.runs.room import build_runs_room
+    from picaset.studio.rooms.scenes.room import build_scenes_room
+    from picaset.studio.rooms.viewpoints.room import build_viewpoints_room
 
-    builders: tuple[Builder, ...] = (build_cluster_room, build_runs_room)
+    builders: tuple[Builder, ...] = (
+        build_cluster_room, build_viewpoints_room, build_odd_room, build_scenes_room, build_runs_room,
+    )  # fmt: skip
     return [room for build in builders if (room := build(settings)) is not None]

@@ -21,14 +21,25 @@ export async function ask(path, { body, signal } = {}) {
   throw error;
 }
 
+// A picture, once it is there.
+export function pictureOf(address) {
+  return new Promise((resolve, reject) => {
+    const image = new Image();
+    image.onload = () => resolve(image);
+    image.onerror = () => reject(new Error("This picture cannot be shown."));
+    image.src = address;
+  });
+}
+
 // One question at a time, always the newest next. A question that is answered soon may end, so that something is seen
 // while a hand moves; one that takes longer than `patience` is cancelled by the next. Between two questions there are at
-// least `pause` milliseconds.
+// least `pause` milliseconds, unless it is told to hurry.
 export class Newest {
   constructor({ send, show, fail, patience = 400, pause = 0 }) {
     Object.assign(this, { send, show, fail, patience, pause });
     this.next = null;
     this.busy = false;
+    this.hurry = () => {};
   }
 
   want(question) {
@@ -50,9 +61,16 @@ export class Newest {
       } catch (error) {
         if (error.name !== "AbortError" && error.status !== 409) this.fail(error, question);
       }
-      if (this.pause) await new Promise((resolve) => { setTimeout(resolve, this.pause); });
+      if (this.pause) await this.rest();
     }
     this.busy = false;
+  }
+
+  rest() {
+    return new Promise((resolve) => {
+      this.hurry = resolve;
+      setTimeout(resolve, this.pause);
+    });
   }
 
   forget() {

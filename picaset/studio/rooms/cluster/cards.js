@@ -1,5 +1,6 @@
 // One card for each method: the points in the colours of its components, its circles, its likelihood, its time.
 
+import { listed } from "/static/element.js";
 import { boundsOf } from "./points.js";
 import { View } from "./view.js";
 
@@ -53,11 +54,18 @@ export class Card {
     const below = this.result === null || best === null ? null : best - this.result.log_likelihood;
     if (below === null && badge.textContent === "waiting" && !this.part(".outside").textContent) return;
     this.verdict = below === null ? "" : below <= GOOD ? "good" : below <= LOST ? "fair" : "bad";
-    badge.className = `badge ${this.verdict}`;
-    badge.textContent = {
+    const words = {
       "": "no result", good: "✓ good fit", fair: `~ rough, ${shortly(below)} below the best`,
       bad: `✗ loses the points, ${shortly(below)} below`,
     }[this.verdict];
+    if (badge.textContent === words) return;
+    badge.className = `badge ${this.verdict}`;
+    badge.textContent = words;
+  }
+
+  // Drawn again if others have taken its colours since.
+  recolour() {
+    if (this.result !== null && String(this.matching.colours(this.result.components)) !== String(this.order)) this.draw();
   }
 
   draw() {
@@ -68,8 +76,8 @@ export class Card {
     const bounds = boundsOf(this.points);
     view.frame(padded(bounds));
     view.trainedSquare(colours);
-    const order = this.matching.colours(result.components);
-    const colourOf = (index) => colours.components[order[index] % colours.components.length];
+    this.order = this.matching.colours(result.components);
+    const colourOf = (index) => colours.components[this.order[index] % colours.components.length];
     view.dots(this.points, { colour: (index) => colourOf(result.labels[index]), size: view.width < 220 ? 1.5 : 2 });
     const outside = view.circles(result.components, colourOf, colours);
     this.part(".outside").textContent = outside
@@ -105,9 +113,4 @@ export function verdictOf(cards, shift) {
   if (rough.length) parts.push(`${listed(rough)} ${rough.length > 1 ? "fit" : "fits"} roughly`);
   if (good.length) parts.push(`${listed(good)} ${good.length > 1 ? "fit" : "fits"} well`);
   return `${where}: ${parts.join("; ")}.`;
-}
-
-function listed(names) {
-  const quoted = names.map((name) => name.replace(", ", " "));
-  return quoted.length > 1 ? `${quoted.slice(0, -1).join(", ")} and ${quoted.at(-1)}` : quoted[0];
 }

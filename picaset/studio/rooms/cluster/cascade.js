@@ -20,7 +20,7 @@ export class Cascade {
       send: (question, signal) => ask("/api/cluster/steps", { body: question.body(this.method), signal }),
       show: (answer, question) => this.show(answer, question.points),
       fail,
-      pause: 250, // the cards come first
+      pause: 600, // the cards come first
     });
     this.part("#cascade-method").addEventListener("change", () => this.last && this.want(this.last));
     this.part("#step").addEventListener("input", () => this.draw());

@@ -17,7 +17,8 @@ import torch
 
 from picaset.estimators.amortized_mixture import AmortizedMixture
 from picaset.estimators.scikit_learn import from_scikit_learn
-from picaset.studio.rooms.cluster.methods import Answer, Question, check_enough, judged, mixture_of, or_error
+from picaset.studio.lane import or_error
+from picaset.studio.rooms.cluster.methods import Answer, Question, check_enough, judged, mixture_of
 from picaset.studio.rooms.cluster.schemas import MethodName
 
 STARTS = 10

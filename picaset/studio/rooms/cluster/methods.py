@@ -17,6 +17,7 @@ from picaset.models.mixture_network import MixtureNetwork
 from picaset.models.mixture_steps import mixture_steps
 from picaset.operators.mixture import Mixture, joint_log_density
 from picaset.sets import SetBatch
+from picaset.studio.lane import or_error
 from picaset.studio.rooms.cluster.schemas import Component, Method, MethodName, Step, as_point, short
 
 WEIGHTS = Path(str(resources.files("picaset"))) / "weights"
@@ -99,13 +100,6 @@ def work(kind: str, questions: list[Question]) -> list[Any]:
         cascade = network(MethodName(kind.removesuffix(" steps")))
         return [or_error(steps_of, cascade, question) for question in questions]
     return by_network(network(MethodName(kind)), questions)
-
-
-def or_error(call: Any, *arguments: Any) -> Any:
-    try:
-        return call(*arguments)
-    except ValueError as error:
-        return error
 
 
 @torch.no_grad()

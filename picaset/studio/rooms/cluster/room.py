@@ -48,10 +48,7 @@ class Workers:
 
     async def ask(self, kind: str, asked: Asking, components: int = 1) -> Any:
         question = Question(np.array(asked.points, dtype=np.float64), components)
-        try:
-            return await self.lanes[kind].ask(kind, question, page=asked.page, gesture=asked.gesture)
-        except ValueError as error:
-            raise Refused(422, str(error)) from None
+        return await self.lanes[kind].ask(kind, question, page=asked.page, gesture=asked.gesture)
 
     def warm(self) -> None:
         """Have everything loaded, and each method asked once."""

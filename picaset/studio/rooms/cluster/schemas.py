@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from picaset.studio.gesture import Gesture
+
 MOST_POINTS = 5000
 MOST_COMPONENTS = 8
 FARTHEST = 1e6
@@ -48,15 +50,10 @@ class Method(BaseModel):
     """Of its cascade; 0 if it has none."""
 
 
-class Asking(BaseModel):
+class Asking(Gesture):
     """What every question about points has."""
 
-    model_config = ConfigDict(extra="forbid")
-
     points: Points
-    page: Annotated[str, Field(max_length=40, pattern=r"^[A-Za-z0-9-]*$")] = ""
-    """Which page asks; a newer gesture of the same page replaces an older one."""
-    gesture: Annotated[int, Field(ge=0, le=2**53)] = 0
 
 
 class FitRequest(Asking):

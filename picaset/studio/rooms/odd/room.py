@@ -1,0 +1,109 @@
+"""The routes of the room: which faces and networks there are, a set, another face, a picture, and scores of a set."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from picaset.data.odd_sets import LARGEST
+from picaset.studio.errors import REFUSALS, Refused
+from picaset.studio.lane import Lane
+from picaset.studio.pictures import IS_PICTURE, Picture, png_of
+from picaset.studio.rooms import Room, Settings
+from picaset.studio.rooms.odd.faces import Pool, pools, told
+from picaset.studio.rooms.odd.schemas import (
+    MOST_SEED,
+    AttributeName,
+    Attributes,
+    Face,
+    FaceNumber,
+    FaceSet,
+    Kind,
+    Known,
+    Scores,
+    ScoresRequest,
+    SetSize,
+    SourceName,
+)
+from picaset.studio.rooms.odd.scoring import FOLDERS, Question, Scorers
+
+Seed = Annotated[int, Query(ge=0, le=MOST_SEED)]
+
+
+def build_odd_room(settings: Settings) -> Room | None:
+    """The room, if one of its networks is there."""
+    there = settings.networks(FOLDERS.values())
+    folders = {name: there[folder] for name, folder in FOLDERS.items() if folder in there}
+    if not folders:
+        return None
+    faces = pools()
+    scorers = Scorers(folders, faces)
+    lane = Lane(scorers.work, list(folders), advice="Use fewer faces.")
+
+    def warm() -> None:
+        with suppress(Refused):
+            few = Question(SourceName.DRAWN, tuple(range(3)))
+            for name in folders:
+                lane.enqueue(name, few)
+
+    return Room("odd", "Odd one out", router_of(faces, scorers, lane), warm=warm, close=lane.close)
+
+
+def router_of(faces: Mapping[SourceName, Pool], scorers: Scorers, lane: Lane) -> APIRouter:
+    router = APIRouter(responses=REFUSALS)
+
+    def pool(source: SourceName) -> Pool:
+        if source not in faces:
+            raise Refused(404, f"{source} is not there; PICASET_DATA must be the folder that holds it.")
+        return faces[source]
+
+    @router.get("/known")
+    async def known() -> Known:
+        """Where faces come from, and who scores them."""
+        return Known(sources=told(list(faces)), models=scorers.told())
+
+    @router.get("/attributes")
+    def attributes(source: SourceName = SourceName.DRAWN) -> Attributes:
+        """What faces of a source may have."""
+        return Attributes(names=list(pool(source).faces.names))
+
+    @router.get("/set")
+    def new_set(
+        source: SourceName = SourceName.DRAWN,
+        size: Annotated[SetSize, Query()] = 8,
+        first: AttributeName | None = None,
+        second: AttributeName | None = None,
+        seed: Seed = 0,
+    ) -> FaceSet:
+        """Faces of which all but one have two attributes; chance chooses those that are not named."""
+        return pool(source).draw(size, [name for name in (first, second) if name is not None], seed=seed)
+
+    @router.get("/another")
+    def another(
+        first: AttributeName,
+        second: AttributeName,
+        kind: Kind = Kind.ANY,
+        source: SourceName = SourceName.DRAWN,
+        but: Annotated[list[FaceNumber], Query(max_length=LARGEST)] = [],  # noqa: B006 - FastAPI copies it
+        seed: Seed = 0,
+    ) -> Face:
+        """One more face, that is not among these."""
+        return pool(source).another(kind, [first, second], but, seed=seed)
+
+    @router.get("/face/{source}/{number}", response_class=Picture, responses=IS_PICTURE)
+    def picture(source: SourceName, number: Annotated[FaceNumber, Path()]) -> Picture:
+        """A face."""
+        return Picture(png_of(pool(source).images([number])[0]))
+
+    @router.post("/scores")
+    async def scores(asked: ScoresRequest) -> Scores:
+        """How likely each face of a set is the odd one, as one network sees it."""
+        if asked.model not in scorers.all:
+            raise Refused(404, f"The network {asked.model} is not there.")
+        pool(asked.source)
+        question = Question(asked.source, tuple(asked.faces))
+        found = await lane.ask(asked.model, question, page=asked.page, gesture=asked.gesture)
+        return Scores(model=asked.model, gesture=asked.gesture, scores=found.scores, milliseconds=found.milliseconds)
+
+    return router

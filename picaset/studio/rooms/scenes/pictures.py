@@ -1,0 +1,94 @@
+"""Scenes to look at: traced when they are asked for, and CLEVR's where the folder of real data has them."""
+
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from picaset.data.clevr import read_clevr
+from picaset.data.folders import cache_folder, data_root
+from picaset.data.render import Cameras
+from picaset.data.scene_vectors import Objects
+from picaset.data.scenes import Scenes
+from picaset.data.traced_scene import trace_scene
+from picaset.data.traced_scenes import usual_cameras
+from picaset.studio.errors import Refused
+from picaset.studio.rooms.scenes.schemas import Scene, Source, SourceName
+
+TOLD = {
+    SourceName.TRACED: ("traced scenes", "Rendered now, by picaset, from a seed; training had none of them."),
+    SourceName.CLEVR: ("CLEVR", "Of its validation part; the networks were trained on traced scenes alone."),
+}
+CLEAR = 192
+"""Pixels at which traced scenes are shown; networks see fewer."""
+TRACED_SEED = 900_000
+"""Added to a page's seed, so that none is a seed of training."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shot:
+    """A scene as a batch of one: what is in it, and where it was seen from."""
+
+    objects: Objects
+    cameras: Cameras
+
+
+class Pictures:
+    """Any scene, pictured at any size; the last ones are remembered."""
+
+    def __init__(self, root: Path | None) -> None:
+        folder = None if root is None else root / "clevr"
+        self.folder = folder if folder is not None and folder.is_dir() else None
+        self.rendering = threading.Lock()  # page and networks ask for the same scene at once: it is rendered once
+        self.remembered = lru_cache(maxsize=512)(self.make)
+
+    def picture(self, scene: Scene, size: int) -> NDArray[np.uint8]:
+        with self.rendering:
+            return self.remembered(scene.source, scene.seed, scene.objects, size)
+
+    def shot(self, scene: Scene) -> Shot:
+        if scene.source is SourceName.TRACED:
+            with self.rendering:
+                traced = trace_scene(TRACED_SEED + scene.seed, scene.objects)
+            return Shot(traced.objects, traced.cameras)
+        scenes, number = self.find(scene.seed, scene.objects, CLEAR)
+        present, coordinates, properties = (
+            torch.as_tensor(part[number : number + 1])
+            for part in (scenes.present, scenes.coordinates, scenes.properties)
+        )
+        return Shot(Objects(present.float(), coordinates.float(), properties), usual_cameras(1))
+
+    def make(self, source: SourceName, seed: int, objects: int | None, size: int) -> NDArray[np.uint8]:
+        if source is SourceName.TRACED:
+            return trace_scene(TRACED_SEED + seed, objects).picture(size)
+        scenes, number = self.find(seed, objects, size)
+        return np.array(scenes.images[number])  # of its own: the file stays mapped
+
+    def find(self, seed: int, objects: int | None, size: int) -> tuple[Scenes, int]:
+        """CLEVR's scenes, and the number of one of those with so many objects."""
+        if self.folder is None:
+            raise Refused(404, "CLEVR is not there; PICASET_DATA must be the folder that holds it.")
+        try:
+            scenes = read_clevr(self.folder, cache_folder(), part="val", size=size)
+        except (ValueError, OSError) as error:
+            raise Refused(422, f"CLEVR cannot be read: {error}") from None
+        counts = scenes.present.sum(axis=1)
+        fitting = np.flatnonzero(counts == objects) if objects is not None else np.arange(len(scenes))
+        if len(fitting) == 0:
+            raise Refused(422, f"CLEVR's part has no scene with {objects} objects; choose another number.")
+        return scenes, int(fitting[seed % len(fitting)])
+
+    def told(self) -> list[Source]:
+        return [
+            Source(name=name, title=title, about=about)
+            for name, (title, about) in TOLD.items()
+            if name is SourceName.TRACED or self.folder is not None
+        ]
+
+
+def pictures() -> Pictures:
+    return Pictures(data_root())

@@ -1,0 +1,112 @@
+"""What the page sends and gets about scenes, typed."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from picaset.data.scene_layouts import FEWEST_OBJECTS
+from picaset.data.scenes import MOST_OBJECTS
+from picaset.studio.gesture import Gesture
+
+MOST_SEED = 1_000_000
+Place = Annotated[list[float], Field(min_length=2, max_length=2)]
+"""How far right and down in the picture, from 0 to 1 inside of it."""
+
+
+class SourceName(StrEnum):
+    """Where scenes come from."""
+
+    TRACED = "traced"
+    CLEVR = "clevr"
+
+
+class ModelName(StrEnum):
+    """Who says what is in a scene."""
+
+    PB3 = "pb3"
+    SLOT_ATTENTION = "slot-attention"
+
+
+class Source(BaseModel):
+    """Scenes."""
+
+    name: SourceName
+    title: str
+    about: str
+
+
+class Model(BaseModel):
+    """A network, as it is told on its card."""
+
+    name: ModelName
+    title: str
+    about: str
+    num_steps: int
+
+
+class Known(BaseModel):
+    """What there is in the room."""
+
+    sources: list[Source]
+    models: list[Model]
+    fewest: int
+    """Objects of a scene."""
+    most: int
+    stretch: float
+    """A picture is so much wider than high when it is shown."""
+
+
+class Scene(BaseModel):
+    """One scene: the same for the same seed."""
+
+    source: SourceName = SourceName.TRACED
+    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
+    objects: Annotated[int, Field(ge=FEWEST_OBJECTS, le=MOST_OBJECTS)] | None = None
+    """How many; any number if it is not said."""
+
+
+class SeenRequest(Gesture):
+    """What does a network see in a scene?"""
+
+    model: ModelName
+    scene: Scene
+
+
+class Thing(BaseModel):
+    """An object that is there."""
+
+    words: str
+    place: Place
+
+
+class Prediction(BaseModel):
+    """An object that a template stands for."""
+
+    template: int
+    words: str
+    place: Place
+    presence: float
+    right: bool
+
+
+class Step(BaseModel):
+    """What the templates stand for after so many steps."""
+
+    predictions: list[Prediction]
+    """The surest first; only those that the network is sure of."""
+    missed: list[int]
+    """Which of the objects that are there nobody stands for."""
+    attention: list[list[int]]
+    """For each template, from 0 to 255, how much this step looked at a place, row by row; empty before the first."""
+
+
+class Seen(BaseModel):
+    """What a network sees in a scene, step by step."""
+
+    model: ModelName
+    gesture: int
+    there: list[Thing]
+    steps: list[Step]
+    milliseconds: float
+    """Of computing, without the way there and back."""

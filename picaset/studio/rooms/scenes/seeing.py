@@ -1,0 +1,118 @@
+"""Who says what is in a scene: what each template stands for after every step, and what it looked at."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from picaset.data.render import project
+from picaset.data.scenes import in_words
+from picaset.data.traced_scenes import STRETCH
+from picaset.models.scene_network import SceneNetwork
+from picaset.studio.lane import or_error
+from picaset.studio.rooms.scenes.pictures import Pictures, Shot
+from picaset.studio.rooms.scenes.schemas import Model, ModelName, Prediction, Scene, Step, Thing
+from picaset.tasks.scene_marks import mark
+
+FOLDERS = {ModelName.PB3: "scenes_pb3", ModelName.SLOT_ATTENTION: "scenes_slot_attention"}
+TOLD = {
+    ModelName.PB3: ("PICASO", "Ten templates ask the picture three times; each may look at anything: PB3."),
+    ModelName.SLOT_ATTENTION: ("Slot Attention", "Ten slots compete for every place of the picture."),
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a network sees in a scene."""
+
+    there: list[Thing]
+    steps: list[Step]
+    milliseconds: float
+
+
+class Observer:
+    """One network, read when it is first needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def network(self) -> SceneNetwork:
+        network = SceneNetwork.from_pretrained(self.folder).float()
+        network.eval()
+        return network
+
+    @torch.no_grad()
+    def see(self, scene: Scene, pictures: Pictures) -> Answer:
+        network = self.network
+        image = torch.as_tensor(pictures.picture(scene, network.config["image_size"])).movedim(-1, 0)[None]
+        shot = pictures.shot(scene)
+        began = time.perf_counter()
+        trace = network.trace(image)
+        if trace is None:
+            raise ValueError("This network does not work in steps that can be shown.")
+        vectors = [network.head(templates) for templates in trace.templates]
+        milliseconds = 1e3 * (time.perf_counter() - began)
+        looks = [[], *(brightness(step[0].mean(dim=0)) for step in trace.attention)]
+        there = places_of(shot.objects.coordinates, shot)
+        return Answer(
+            there=[
+                Thing(words=in_words(shot.objects.properties[0, number].numpy()), place=place)
+                for number, place in enumerate(there)
+                if shot.objects.presence[0, number] > 0
+            ],
+            steps=[step_of(found, shot, look) for found, look in zip(vectors, looks, strict=True)],
+            milliseconds=round(milliseconds, 2),
+        )
+
+
+def step_of(vectors: Tensor, shot: Shot, look: list[list[int]]) -> Step:
+    """What templates stand for, judged by what is there."""
+    marks = mark(vectors, shot.objects)
+    places = places_of(marks.predicted.coordinates, shot)
+    made = [
+        Prediction(
+            template=int(marks.order[0, rank]),
+            words=in_words(marks.predicted.properties[0, rank].numpy()),
+            place=places[rank],
+            presence=round(float(marks.predicted.presence[0, rank]), 4),
+            right=bool(marks.right[0, rank]),
+        )
+        for rank in range(marks.num_made(0))
+    ]
+    return Step(predictions=made, missed=marks.missed(0), attention=look)
+
+
+def places_of(coordinates: Tensor, shot: Shot) -> list[list[float]]:
+    """Where in the picture."""
+    pixels: Any = project(coordinates.float(), shot.cameras, stretch=STRETCH)[0].numpy()
+    return [[round(float(right), 4), round(float(down), 4)] for right, down in pixels]
+
+
+def brightness(attention: Tensor) -> list[list[int]]:
+    """For each template, its most looked-at place is 255."""
+    relative = attention / attention.amax(dim=1, keepdim=True).clamp(min=1e-12)
+    found: Any = (255 * relative).round().int().numpy()
+    return found.tolist()
+
+
+class Observers:
+    """All networks that are there, as work for a lane."""
+
+    def __init__(self, folders: Mapping[ModelName, Path], pictures: Pictures) -> None:
+        self.all = {name: Observer(folder) for name, folder in folders.items()}
+        self.pictures = pictures
+
+    def work(self, kind: str, scenes: list[Scene]) -> list[Any]:
+        return [or_error(self.all[ModelName(kind)].see, scene, self.pictures) for scene in scenes]
+
+    def told(self) -> list[Model]:
+        return [
+            Model(name=name, title=TOLD[name][0], about=TOLD[name][1], num_steps=observer.network.num_test_steps)
+            for name, observer in self.all.items()
+        ]

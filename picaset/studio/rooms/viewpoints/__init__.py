@@ -1,0 +1,1 @@
+"""Viewpoints: a toy that is turned, and what each network takes it for."""

@@ -1,0 +1,65 @@
+// One card for each network: how likely each category is, and at which azimuths it has been right so far.
+
+import { element, write } from "/static/element.js";
+
+export class Card {
+  constructor(model, categories, training) {
+    Object.assign(this, { model, categories, training });
+    this.result = null;
+    this.badge = element("span", { className: "badge", textContent: "waiting" });
+    this.time = element("span", { className: "hint number" });
+    this.rows = categories.map((name) => {
+      const bar = element("div", { className: "bar" });
+      const number = element("span", { className: "number", textContent: "–" });
+      const row = element("li", {}, element("span", { textContent: name }),
+        element("div", { className: "track", attributes: { "aria-hidden": "true" } }, bar), number);
+      return { row, bar, number };
+    });
+    this.cells = Array.from({ length: 36 }, (_, azimuth) => element("i", { className: training.includes(azimuth) ? "trained" : "" }));
+    const around = [...this.cells.slice(18), ...this.cells.slice(0, 18)]; // what training had is in the middle
+    this.strip = element("div", { className: "seen", attributes: { "aria-hidden": "true" } }, ...around);
+    this.tally = element("p", { className: "hint number" });
+    this.element = element("article", { className: "panel view-card waiting", data: { model: model.name } },
+      element("div", { className: "top" }, element("h3", { textContent: model.title }), this.time),
+      element("p", { className: "hint about", textContent: model.about }), this.badge,
+      element("ol", { className: "odds" }, ...this.rows.map(({ row }) => row)), this.strip, this.tally);
+    this.forget();
+  }
+
+  // Another toy: nothing is known of it yet.
+  forget() {
+    this.seen = new Map();
+    for (const cell of this.cells) cell.classList.remove("right", "wrong");
+    write(this.tally, "Around the toy: nothing seen yet.");
+  }
+
+  show(result, { category, azimuth }) {
+    this.result = result;
+    const top = result.probabilities.indexOf(Math.max(...result.probabilities));
+    this.isRight = this.categories[top] === category;
+    this.said = this.categories[top];
+    this.element.classList.remove("waiting");
+    write(this.time, `${result.milliseconds.toFixed(result.milliseconds < 10 ? 1 : 0)} ms`);
+    this.badge.className = `badge ${this.isRight ? "good" : "bad"}`;
+    write(this.badge, this.isRight ? `✓ ${this.said}` : `✗ says ${this.said}`);
+    this.rows.forEach(({ row, bar, number }, index) => {
+      row.className = index === top ? `chosen ${this.isRight ? "right" : ""}` : "";
+      bar.style.width = `${(100 * result.probabilities[index]).toFixed(1)}%`;
+      write(number, result.probabilities[index].toFixed(2));
+    });
+    this.seen.set(azimuth, this.isRight);
+    this.cells[azimuth].classList.toggle("right", this.isRight);
+    this.cells[azimuth].classList.toggle("wrong", !this.isRight);
+    const count = (familiar) => {
+      const some = [...this.seen].filter(([place]) => this.training.includes(place) === familiar);
+      return `${some.filter(([, right]) => right).length} of ${some.length}`;
+    };
+    write(this.tally, `Around the toy: right at ${count(true)} views as in training, at ${count(false)} novel ones.`);
+  }
+
+  fail(message) {
+    this.result = null;
+    this.badge.className = "badge";
+    write(this.badge, message);
+  }
+}

@@ -1,0 +1,46 @@
+// Heat over a picture: where attention is, stronger where there is more; what gets less than its share stays grey.
+
+const STOPS = [[20, 11, 52], [87, 16, 110], [188, 55, 84], [249, 142, 9], [252, 255, 164]];
+
+function colourOf(share) {
+  const place = share * (STOPS.length - 1);
+  const lower = Math.min(Math.floor(place), STOPS.length - 2);
+  const mixed = STOPS[lower].map((value, index) => Math.round(value + (place - lower) * (STOPS[lower + 1][index] - value)));
+  return `rgb(${mixed.join(" ")}`;
+}
+
+// `shown` are the pixels of the picture's middle that are drawn, of `whole`; heat lies over the middle `crop` of them.
+export function drawHeat(canvas, { picture, heat, hottest, crop, whole, shown = whole, frame = "" }) {
+  const size = Math.round((canvas.clientWidth || 64) * Math.min(devicePixelRatio || 1, 2));
+  if (canvas.width !== size) canvas.width = canvas.height = size;
+  const context = canvas.getContext("2d");
+  context.clearRect(0, 0, size, size);
+  if (!picture) return;
+  const scale = size / shown;
+  context.imageSmoothingQuality = "high";
+  context.drawImage(picture, (whole - shown) / 2, (whole - shown) / 2, shown, shown, 0, 0, size, size);
+  const [edge, extent] = [((shown - crop) / 2) * scale, crop * scale];
+  if (heat?.length) {
+    const side = Math.round(Math.sqrt(heat.length));
+    const each = extent / side;
+    heat.forEach((value, place) => {
+      const share = Math.min(1, Math.max(0, (value - 1) / (hottest - 1)));
+      if (share === 0) return;
+      context.fillStyle = `${colourOf(share)} / ${(0.85 * share).toFixed(3)})`;
+      context.fillRect(edge + (place % side) * each, edge + Math.floor(place / side) * each, each, each);
+    });
+  }
+  if (frame) {
+    context.strokeStyle = frame;
+    context.lineWidth = Math.max(1, size / 300);
+    context.setLineDash([size / 60, size / 75]);
+    context.strokeRect(edge, edge, extent, extent);
+    context.setLineDash([]);
+  }
+}
+
+// The mean of all heads, or one of them.
+export function headOf(heads, head) {
+  if (head < heads.length) return heads[head];
+  return heads[0].map((_, place) => heads.reduce((sum, one) => sum + one[place], 0) / heads.length);
+}

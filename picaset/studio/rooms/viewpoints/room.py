@@ -1,0 +1,71 @@
+"""The routes of the room: which toys and networks there are, a picture, and what a network takes it for."""
+
+from contextlib import suppress
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from picaset.data.crops import CROP
+from picaset.data.views import SIZE, TEST_INSTANCES, TRAINING_AZIMUTHS
+from picaset.studio.errors import REFUSALS, Refused
+from picaset.studio.lane import Lane
+from picaset.studio.pictures import IS_PICTURE, Picture, png_of
+from picaset.studio.rooms import Room, Settings
+from picaset.studio.rooms.viewpoints.classifying import KINDS, Classifiers
+from picaset.studio.rooms.viewpoints.photographs import Photographs, photographs
+from picaset.studio.rooms.viewpoints.schemas import Category, Known, Seen, SeenRequest, View
+
+
+def build_viewpoints_room(settings: Settings) -> Room | None:
+    """The room, if one of its networks is there."""
+    there = settings.networks(kind.folder for kind in KINDS.values())
+    folders = {name: there[kind.folder] for name, kind in KINDS.items() if kind.folder in there}
+    if not folders:
+        return None
+    pictures = photographs()
+    classifiers = Classifiers(folders, pictures)
+    lane = Lane(classifiers.work, list(folders), advice="Try again in a moment.")
+
+    def warm() -> None:
+        with suppress(Refused):
+            for name in folders:
+                lane.enqueue(name, View(category=Category.ANIMAL, instance=0))
+
+    return Room("viewpoints", "Viewpoints", router_of(pictures, classifiers, lane), warm=warm, close=lane.close)
+
+
+def router_of(pictures: Photographs, classifiers: Classifiers, lane: Lane) -> APIRouter:
+    router = APIRouter(responses=REFUSALS)
+
+    @router.get("/known")
+    def known() -> Known:
+        """Which toys there are, who names them, and what training had."""
+        return Known(
+            sources=pictures.told(),
+            models=classifiers.told(),
+            training_azimuths=list(TRAINING_AZIMUTHS),
+            test_instances=list(TEST_INSTANCES),
+            crop=[CROP, SIZE],
+        )
+
+    @router.get("/picture", response_class=Picture, responses=IS_PICTURE)
+    def picture(view: Annotated[View, Query()]) -> Picture:
+        """A view, by the first camera."""
+        return Picture(png_of(pictures.take(view)[0].numpy()))
+
+    @router.post("/seen")
+    async def seen(asked: SeenRequest) -> Seen:
+        """What one network takes a view for, and where it looked."""
+        if asked.model not in classifiers.all:
+            raise Refused(404, f"The network {asked.model} is not there.")
+        found = await lane.ask(asked.model, asked.view, page=asked.page, gesture=asked.gesture)
+        return Seen(
+            model=asked.model,
+            gesture=asked.gesture,
+            probabilities=found.probabilities,
+            heat=found.heat,
+            hottest=found.hottest,
+            milliseconds=found.milliseconds,
+        )
+
+    return router

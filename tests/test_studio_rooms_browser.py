@@ -1,0 +1,243 @@
+"""The rooms of pictures as a person uses them, in headless Chromium; small networks, most of them untrained."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.studio import served
+
+pytestmark = pytest.mark.browser
+ROOMS = ("cluster", "viewpoints", "odd", "scenes", "runs")
+
+
+@pytest.fixture(scope="module")
+def address(studio_weights):
+    with served(weights=studio_weights) as found:
+        yield found
+
+
+@pytest.fixture
+def odd(page, address):
+    page.goto(f"{address}/#odd")
+    scored(page)
+    return page
+
+
+def scored(page) -> None:
+    """Every face has its score of every network."""
+    page.wait_for_function(
+        """() => document.querySelectorAll("#odd-faces .said").length > 0 && !document.querySelector(".said.waiting")
+        && [...document.querySelectorAll("#odd-faces img")].every((one) => one.complete && one.naturalWidth === 64)"""
+    )
+
+
+def face_scores(page) -> list[float]:
+    """Of the shipped network."""
+    shown = page.locator('#odd-faces [data-model="0"] .number').all_inner_texts()
+    return [float(text.removeprefix("◆ ")) for text in shown]
+
+
+def test_the_most_suspicious_face_is_framed_and_the_truth_is_told_when_it_is_revealed(odd):
+    scores = face_scores(odd)
+    assert len(scores) == 8
+    assert sum(scores) == pytest.approx(1, abs=0.05)
+    top = scores.index(max(scores))
+    expect(odd.locator("#odd-faces .face").nth(top)).to_have_class(re.compile("suspected"))
+    expect(odd.locator("#odd-verdict")).to_contain_text(f"SA + GPB suspects face {top + 1}")
+    assert odd.locator(".is-odd").count() == 0
+    odd.check("#odd-reveal")
+    expect(odd.locator(".is-odd")).to_have_count(1)
+    expect(odd.locator(".is-odd .truth")).to_have_text("the odd one: has neither")
+    expect(odd.locator("#odd-verdict")).to_contain_text("All but the odd one have bushy eyebrows and mouth open.")
+    expect(odd.locator('[data-name="sa-gpb"] .score')).to_contain_text("✓ right")
+    odd.click("#odd-new")
+    expect(odd.locator("#odd-reveal")).not_to_be_checked()
+    expect(odd.locator(".is-odd")).to_have_count(0)
+
+
+def test_faces_are_swapped_added_and_removed_and_scored_anew(odd):
+    first, before = odd.get_attribute("#odd-faces img >> nth=0", "src"), face_scores(odd)
+    odd.get_by_label("Swap face 1 for another").click()
+    expect(odd.locator("#odd-faces img").first).not_to_have_attribute("src", first)
+    scored(odd)
+    assert face_scores(odd) != before
+    odd.click('[data-add="odd"]')
+    expect(odd.locator(".face")).to_have_count(9)
+    odd.check("#odd-reveal")
+    expect(odd.locator(".is-odd")).to_have_count(2)
+    for left in range(8, 2, -1):
+        odd.get_by_label("Remove face 1", exact=True).press("Enter")
+        expect(odd.locator(".face")).to_have_count(left)
+    expect(odd.get_by_label("Remove face 1", exact=True)).to_be_disabled()
+    expect(odd.locator("#odd-size-shown")).to_have_text("3")
+    scored(odd)
+    assert sum(face_scores(odd)) == pytest.approx(1, abs=0.05)
+
+
+def test_a_set_has_the_size_and_the_attributes_that_are_chosen(odd):
+    odd.select_option("#odd-first", "Smiling")
+    odd.select_option("#odd-second", "Wearing_Hat")
+    odd.fill("#odd-size", "12")
+    expect(odd.locator(".face")).to_have_count(12)
+    odd.check("#odd-reveal")
+    expect(odd.locator("#odd-verdict")).to_contain_text("smiling and wearing hat")
+    odd.fill("#odd-size", "64")
+    expect(odd.locator(".face")).to_have_count(64)
+    expect(odd.locator('[data-add="any"]')).to_be_disabled()
+    odd.select_option("#odd-second", "Smiling")
+    expect(odd.locator(".notice")).to_contain_text("Two different attributes are needed")
+    expect(odd.locator(".face")).to_have_count(64)
+
+
+@pytest.fixture
+def viewpoints(page, address):
+    page.goto(f"{address}/#viewpoints")
+    answered(page)
+    return page
+
+
+def answered(page) -> None:
+    """Every network has said what it takes the toy for."""
+    page.wait_for_function(
+        "() => document.querySelectorAll('.view-card').length === 4 && !document.querySelector('.view-card.waiting')"
+    )
+
+
+def pixels(page, selector: str = "#view-picture") -> str:
+    return page.evaluate("(selector) => document.querySelector(selector).toDataURL()", selector)
+
+
+def pixels_after(page, before: str, selector: str = "#view-picture") -> str:
+    """Once they are others."""
+    page.wait_for_function("([one, old]) => document.querySelector(one).toDataURL() !== old", arg=[selector, before])
+    return pixels(page, selector)
+
+
+def test_a_toy_is_turned_with_keys_and_by_dragging_and_named_anew(viewpoints):
+    before = pixels(viewpoints, "#view-picture")
+    viewpoints.focus("#view-dial")
+    for _ in range(6):
+        viewpoints.keyboard.press("ArrowRight")
+    expect(viewpoints.locator("#view-dial")).to_have_attribute("aria-valuenow", "60")
+    expect(viewpoints.locator("#view-place")).to_contain_text(
+        "Azimuth 60°: novel, 20° from training; a toy that training never"
+    )
+    turned = pixels_after(viewpoints, before)
+    box = viewpoints.locator("#view-dial").bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    viewpoints.mouse.move(middle[0] + 40, middle[1])
+    viewpoints.mouse.down()
+    viewpoints.mouse.move(middle[0], middle[1] + 40, steps=6)
+    viewpoints.mouse.up()
+    expect(viewpoints.locator("#view-place")).to_contain_text("Azimuth 180°: novel, 120° from training")
+    pixels_after(viewpoints, turned)
+    for card in viewpoints.locator(".view-card").all():
+        odds = [float(text) for text in card.locator(".odds .number").all_inner_texts()]
+        assert sum(odds) == pytest.approx(1, abs=0.03)
+        said = card.locator(".odds .chosen span").first.inner_text()
+        assert card.locator(".badge").inner_text() == ("✓ truck" if said == "truck" else f"✗ says {said}")
+
+
+def test_a_whole_turn_counts_who_is_right_at_familiar_and_at_novel_views(viewpoints):
+    viewpoints.select_option("#view-category", "car")
+    viewpoints.click("#view-turn")
+    for card in viewpoints.locator(".view-card").all():
+        expect(card.locator(".hint").last).to_have_text(re.compile(r"\d of 6 views as in training, at \d+ of 12 novel"))
+    expect(viewpoints.locator("#view-turn")).to_have_text("Turn it once around")
+    expect(viewpoints.locator("#view-verdict")).to_have_text(re.compile("says|know"))
+
+
+def test_where_a_network_looks_is_laid_over_the_toy_step_by_step_and_head_by_head(viewpoints):
+    assert viewpoints.locator("#view-film button").count() == 3 * 3  # steps, by two heads and their mean
+    mean = pixels(viewpoints)
+    viewpoints.get_by_label("Step 1, head 2").click()
+    expect(viewpoints.get_by_label("Step 1, head 2")).to_have_attribute("aria-pressed", "true")
+    one = pixels_after(viewpoints, mean)
+    viewpoints.check('#view-looker input[value="set-transformer"]', force=True)
+    assert viewpoints.locator("#view-film button").count() == 3
+    over = pixels_after(viewpoints, one)
+    viewpoints.uncheck("#view-heat")
+    pixels_after(viewpoints, over)
+
+
+@pytest.fixture
+def scenes(page, address):
+    page.goto(f"{address}/#scenes")
+    judged(page)
+    return page
+
+
+def judged(page) -> None:
+    """Both networks have said what they see, and the picture is there."""
+    expect(page.locator("#scene-verdict")).to_have_text(
+        re.compile(r"PICASO: \d of \d+ found, \d+ not there, \d+ missed; Slot Attention: \d of \d+ found, .* missed\.")
+    )
+    page.wait_for_function(
+        """() => document.querySelector("#scene-canvas").getContext("2d").getImageData(20, 20, 1, 1).data[3] === 255"""
+    )
+
+
+def number_there(page) -> int:
+    return int(re.findall(r"of (\d+) found", page.inner_text("#scene-counts"))[0])
+
+
+def test_what_is_seen_is_listed_in_words_and_marked_in_the_picture(scenes):
+    for count in (4, 9):
+        scenes.select_option("#scene-objects", str(count))
+        judged(scenes)
+        expect(scenes.locator("#scene-counts")).to_contain_text(f"of {count} found")
+        found, invented, missed = map(int, re.findall(r"(\d+) (?:of|not|missed)", scenes.inner_text("#scene-counts")))
+        assert found + missed == count
+        assert scenes.locator("#scene-list button").count() == found + invented
+        assert scenes.locator("#scene-missed li").count() == missed
+        assert scenes.locator("#scene-marks .found").count() == found
+        assert scenes.locator("#scene-marks g").count() == found + invented + missed
+        for words in scenes.locator("#scene-list button span:nth-child(3)").all_inner_texts():
+            assert re.fullmatch(r"(small|large) \w+ (rubber|metal) (cube|sphere|cylinder)( \(not there\))?", words)
+    before = pixels(scenes, "#scene-canvas")
+    scenes.click("#scene-new")
+    pixels_after(scenes, before, "#scene-canvas")
+    judged(scenes)
+    assert number_there(scenes) == 9
+
+
+def test_pointing_at_an_object_shows_what_its_template_looked_at_step_by_step(scenes):
+    plain = pixels(scenes, "#scene-canvas")
+    assert scenes.locator("#scene-step-shown").inner_text() == "3 of 3"
+    first = scenes.locator("#scene-list button").first
+    first.focus()
+    looked = pixels_after(scenes, plain, "#scene-canvas")
+    expect(scenes.locator("#scene-marks g.current")).to_have_count(1)
+    scenes.keyboard.press("Enter")
+    expect(first).to_have_attribute("aria-pressed", "true")
+    scenes.fill("#scene-step", "1")
+    expect(scenes.locator("#scene-step-shown")).to_have_text("1 of 3")
+    pixels_after(scenes, looked, "#scene-canvas")
+    scenes.fill("#scene-step", "0")
+    expect(scenes.locator("#scene-step-shown")).to_have_text("0 (before it looks)")
+    scenes.wait_for_function("(old) => document.querySelector('#scene-canvas').toDataURL() === old", arg=plain)
+    scenes.check('#scene-model input[value="slot-attention"]', force=True)
+    expect(scenes.locator("#scene-model-about")).to_contain_text("Ten slots compete")
+
+
+@pytest.mark.parametrize("width", [390, 1600])
+def test_every_room_fits_any_width_in_both_colours_and_every_control_says_what_it_does(page, address, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    for room in ROOMS:
+        page.goto(f"{address}/#{room}")
+        page.wait_for_selector(f"#room-{room}:not([hidden])")
+        backgrounds = set[str]()
+        for theme in ("light", "dark"):
+            page.select_option("#theme", theme)
+            backgrounds.add(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert len(backgrounds) == 2
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("button, select, input, textarea, img, canvas")]
+        .filter((control) => !control.closest("[aria-hidden]"))
+        .filter((control) => !(control.labels?.length || control.textContent.trim() || control.ariaLabel
+          || control.alt !== undefined && control.getAttribute("alt") !== null || control.closest("#runs-chart")))
+        .map((control) => control.outerHTML)"""
+    )
+    assert unnamed == []

@@ -1,0 +1,100 @@
+"""The room of scenes: what it answers is what the networks compute, and what cannot be done is said."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from picaset.data.scene_vectors import from_vectors
+from picaset.data.scenes import in_words
+from picaset.data.traced_scene import trace_scene
+from picaset.models.scene_network import SceneNetwork
+from picaset.studio.rooms import Settings
+from picaset.studio.rooms.scenes.pictures import CLEAR, TRACED_SEED
+from picaset.studio.rooms.scenes.room import build_scenes_room
+from picaset.tasks.scene_marks import SURE
+from tests.studio import studio
+
+SCENE = dict(seed=3, objects=5)
+
+
+@pytest.fixture(scope="module")
+def here(studio_weights):
+    with studio(weights=studio_weights) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return trace_scene(TRACED_SEED + 3, 5)
+
+
+def test_the_picture_is_the_scene_as_it_is_traced(here, scene):
+    answer = here.client.get("/api/scenes/picture", params=SCENE)
+    assert answer.headers["content-type"] == "image/png"
+    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(answer.content))), scene.picture(CLEAR))
+
+
+@pytest.mark.parametrize("model", ["pb3", "slot-attention"])
+def test_the_last_step_is_what_the_network_sees(here, scene, studio_weights, model):
+    network = SceneNetwork.from_pretrained(studio_weights / f"scenes_{model.replace('-', '_')}").eval()
+    with torch.no_grad():
+        expected = from_vectors(network(torch.as_tensor(scene.picture(32)).movedim(-1, 0)[None]))
+    answer = here.client.post("/api/scenes/seen", json={"model": model, "scene": SCENE}).json()
+    last = {one["template"]: one for one in answer["steps"][-1]["predictions"]}
+    assert set(last) == set(torch.nonzero(expected.presence[0] > SURE).flatten().tolist())
+    for template, one in last.items():
+        assert one["words"] == in_words(expected.properties[0, template].numpy())
+        assert one["presence"] == pytest.approx(float(expected.presence[0, template]), abs=1e-3)
+    assert len(answer["steps"]) == 4
+    assert answer["steps"][0]["attention"] == []
+    for step in answer["steps"][1:]:
+        assert [max(look) for look in step["attention"]] == [255] * 10
+
+
+def test_what_is_there_is_told_with_its_place_in_the_picture(here, scene):
+    there = here.client.post("/api/scenes/seen", json={"model": "pb3", "scene": SCENE}).json()["there"]
+    assert [thing["words"] for thing in there] == [
+        in_words(properties) for properties in scene.objects.properties[0, :5].numpy()
+    ]
+    assert all(0 <= number <= 1 for thing in there for number in thing["place"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "message"),
+    [
+        ({"objects": 11}, 422, "objects: input should be less than or equal to 10."),
+        ({"seed": -1}, 422, "seed: input should be greater than or equal to 0."),
+        ({"source": "clevr"}, 404, "CLEVR is not there; PICASET_DATA must be the folder that holds it."),
+    ],
+)
+def test_a_scene_that_there_is_not_is_refused_with_the_reason(here, changed, status, message):
+    for answer in (
+        here.client.get("/api/scenes/picture", params=SCENE | changed),
+        here.client.post("/api/scenes/seen", json={"model": "pb3", "scene": SCENE | changed}),
+    ):
+        assert answer.status_code == status
+        assert message in answer.json()["message"]
+
+
+def test_clevr_is_offered_where_it_is_and_its_faults_are_told(tmp_path, monkeypatch, studio_weights):
+    (tmp_path / "clevr").mkdir()
+    monkeypatch.setenv("PICASET_DATA", str(tmp_path))
+    with studio(weights=studio_weights) as found:
+        sources = found.client.get("/api/scenes/known").json()["sources"]
+        assert [source["name"] for source in sources] == ["traced", "clevr"]
+        answer = found.client.get("/api/scenes/picture", params={"source": "clevr"})
+        assert answer.status_code == 422
+        assert answer.json()["message"].startswith("CLEVR cannot be read: ")
+
+
+def test_the_room_shows_those_networks_that_are_there(here, tmp_path, studio_weights):
+    assert [model["name"] for model in here.client.get("/api/scenes/known").json()["models"]] == [
+        "pb3", "slot-attention",
+    ]  # fmt: skip
+    assert build_scenes_room(Settings(weights=tmp_path)) is None
+    (tmp_path / "scenes_pb3").symlink_to(studio_weights / "scenes_pb3")
+    with studio(weights=tmp_path) as found:
+        assert [model["name"] for model in found.client.get("/api/scenes/known").json()["models"]] == ["pb3"]

@@ -1,0 +1,103 @@
+"""The room of toys: what it answers is what the networks compute, and what cannot be done is said."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from picaset.data.crops import centre_crops, normalised, patches
+from picaset.data.toys import SEED, Grid, photograph, render_toys
+from picaset.models.picaso import Picaso
+from picaset.models.view_classifier import ViewClassifier
+from picaset.studio.errors import Refused
+from picaset.studio.rooms import Settings
+from picaset.studio.rooms.viewpoints.photographs import Photographs
+from picaset.studio.rooms.viewpoints.room import build_viewpoints_room
+from picaset.studio.rooms.viewpoints.schemas import Category, SourceName, View
+from tests.studio import studio
+
+VIEW = dict(category="truck", instance=2, elevation=3, azimuth=7, lighting=1)
+
+
+@pytest.fixture(scope="module")
+def here(studio_weights):
+    with studio(weights=studio_weights) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return photograph(3, 2, Grid(elevations=(3,), azimuths=(7,), lightings=(1,)), seed=SEED)
+
+
+def test_the_picture_is_the_toy_as_it_is_rendered(here, toy):
+    answer = here.client.get("/api/viewpoints/picture", params=VIEW)
+    assert answer.headers["content-type"] == "image/png"
+    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(answer.content))), toy[0, 0].numpy())
+
+
+@pytest.mark.parametrize(("model", "kind"), [("pb3", Picaso), ("ours", ViewClassifier)])
+def test_an_answer_is_what_the_network_says_of_the_middle_of_the_picture(here, toy, studio_weights, model, kind):
+    network = kind.from_pretrained(studio_weights / f"viewpoints_{model}").eval()
+    crop = normalised(centre_crops(toy[:, :1]))
+    with torch.no_grad():
+        shown = patches(crop) if model == "pb3" else crop
+        expected, attention = network(shown).flatten().softmax(dim=0), network.trace(shown).attention
+    answer = here.client.post("/api/viewpoints/seen", json={"model": model, "view": VIEW}).json()
+    assert answer["probabilities"] == pytest.approx(expected.tolist(), abs=1e-4)
+    heat = np.array(answer["heat"])
+    assert heat.shape == (3, 2, 64)
+    np.testing.assert_allclose(heat, 64 * attention[:, 0].mean(dim=2), atol=0.006)
+    np.testing.assert_allclose(heat.mean(axis=2), 1, atol=0.006)
+
+
+def test_a_network_without_attention_has_no_heat(here):
+    answer = here.client.post("/api/viewpoints/seen", json={"model": "deep-sets", "view": VIEW}).json()
+    assert answer["heat"] == []
+    assert sum(answer["probabilities"]) == pytest.approx(1, abs=1e-3)
+
+
+def test_real_photographs_are_found_by_their_labels(tmp_path):
+    grid = Grid(training=(4,), test=(0,), elevations=(1, 5), azimuths=(0, 8), lightings=(2,))
+    pictures = Photographs(None)
+    pictures.root, pictures.real = tmp_path, (render_toys(grid, (4,)), render_toys(grid, (0,)))
+    for instance, half in {4: 0, 0: 1}.items():
+        view = View(source=SourceName.SMALL_NORB, category=Category.CAR, instance=instance, elevation=5, azimuth=8,
+                    lighting=2)  # fmt: skip
+        assert torch.equal(pictures.take(view), pictures.real[half].images[-1])
+    with pytest.raises(Refused, match="a picture every 20 degrees of azimuth; 70 is none of them"):
+        pictures.take(view.model_copy(update={"azimuth": 7}))
+    with pytest.raises(Refused, match="has no such picture"):
+        pictures.take(view.model_copy(update={"instance": 9}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "message"),
+    [
+        ({"azimuth": 36}, 422, "azimuth: input should be less than or equal to 35."),
+        ({"category": "ship"}, 422, "category: input should be 'animal'"),
+        ({"instance": 10}, 422, "instance: input should be less than or equal to 9."),
+        ({"source": "small-norb"}, 404, "smallNORB is not there; PICASET_DATA must be the folder that holds it."),
+    ],
+)
+def test_a_view_that_there_is_not_is_refused_with_the_reason(here, changed, status, message):
+    for answer in (
+        here.client.get("/api/viewpoints/picture", params=VIEW | changed),
+        here.client.post("/api/viewpoints/seen", json={"model": "pb3", "view": VIEW | changed}),
+    ):
+        assert answer.status_code == status
+        assert message in answer.json()["message"]
+
+
+def test_the_room_shows_those_networks_that_are_there(here, tmp_path, studio_weights):
+    models = here.client.get("/api/viewpoints/known").json()["models"]
+    assert {model["name"]: model["num_steps"] for model in models} == {
+        "ours": 3, "pb3": 3, "set-transformer": 1, "deep-sets": 0,
+    }  # fmt: skip
+    assert build_viewpoints_room(Settings(weights=tmp_path)) is None
+    (tmp_path / "viewpoints_pb3").symlink_to(studio_weights / "viewpoints_pb3")
+    with studio(weights=tmp_path) as found:
+        assert [room.name for room in found.rooms] == ["cluster", "viewpoints", "runs"]
+        assert [model["name"] for model in found.client.get("/api/viewpoints/known").json()["models"]] == ["pb3"]
