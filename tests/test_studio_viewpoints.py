@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 
 from picaset.data.crops import centre_crops, normalised, patches
-from picaset.data.toys import SEED, Grid, photograph, render_toys
+from picaset.data.toys import GRIDS, SEED, Grid, photograph, render_toys
+from picaset.experiments import experiment
 from picaset.models.picaso import Picaso
 from picaset.models.view_classifier import ViewClassifier
 from picaset.studio.errors import Refused
@@ -101,3 +102,9 @@ def test_the_room_shows_those_networks_that_are_there(here, tmp_path, studio_wei
     with studio(weights=tmp_path) as found:
         assert [room.name for room in found.rooms] == ["cluster", "viewpoints", "runs"]
         assert [model["name"] for model in found.client.get("/api/viewpoints/known").json()["models"]] == ["pb3"]
+
+
+def test_only_generated_toys_that_training_had_are_called_so(here):
+    toys = here.client.get("/api/viewpoints/known").json()["sources"][0]
+    task = experiment("viewpoints-azimuth-pb3-toys", profile="quick").task
+    assert toys["trained_instances"] == list(GRIDS[task.data.removeprefix("toys-")].training)

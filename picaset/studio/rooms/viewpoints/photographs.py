@@ -10,14 +10,14 @@ from torch import Tensor
 
 from picaset.data.folders import data_root
 from picaset.data.small_norb import has_small_norb, load_small_norb
-from picaset.data.toys import SEED, Grid, photograph
+from picaset.data.toys import GRIDS, SEED, Grid, photograph
 from picaset.data.views import CATEGORIES, LABELS, Views
 from picaset.studio.errors import Refused
 from picaset.studio.rooms.viewpoints.schemas import Source, SourceName, View
 
 TOLD = {
-    SourceName.TOYS: ("generated toys", "Rendered now, by picaset, from any side.", 1),
-    SourceName.SMALL_NORB: ("smallNORB", "Photographs; the networks were trained on generated toys alone.", 2),
+    SourceName.TOYS: ("generated toys", "Rendered now, by picaset, from any side.", 1, GRIDS["small"].training),
+    SourceName.SMALL_NORB: ("smallNORB", "Photographs; the networks were trained on generated toys alone.", 2, ()),
 }
 
 
@@ -74,8 +74,8 @@ class Photographs:
     def told(self) -> list[Source]:
         there = [SourceName.TOYS, *([SourceName.SMALL_NORB] if self.root is not None else [])]
         return [
-            Source(name=name, title=title, about=about, azimuth_step=step)
-            for name, (title, about, step) in TOLD.items()
+            Source(name=name, title=title, about=about, azimuth_step=step, trained_instances=list(trained))
+            for name, (title, about, step, trained) in TOLD.items()
             if name in there
         ]
 

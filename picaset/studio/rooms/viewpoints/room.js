@@ -42,6 +42,8 @@ function degreesAway(azimuth) {
   return Math.min(...known.training_azimuths.map((one) => Math.min((azimuth - one + 36) % 36, (one - azimuth + 36) % 36))) * 10;
 }
 
+const source = () => known.sources.find((one) => one.name === value("source"));
+
 function describe(azimuth) {
   const away = degreesAway(azimuth);
   return `${azimuth * 10} degrees, ${away ? `novel, ${away} degrees from the nearest of training` : "as in training"}`;
@@ -52,7 +54,7 @@ function changed() {
   gesture += 1;
   const shown = view();
   const away = degreesAway(shown.azimuth);
-  const isNew = known.test_instances.includes(shown.instance) ? "a toy that training never had" : "a toy of training";
+  const isNew = source().trained_instances.includes(shown.instance) ? "a toy of training" : "a toy that training never had";
   write(part("#view-elevation-shown"), `${30 + 5 * shown.elevation}°`);
   write(part("#view-lighting-shown"), `${shown.lighting + 1} of 6`);
   write(part("#view-place"), `Azimuth ${shown.azimuth * 10}°: ${away ? `novel, ${away}° from training` : "as in training"}; ${isNew}.`);
@@ -175,13 +177,21 @@ function offerLookers() {
   offerFilm();
 }
 
+// The toys of the chosen source, and which of them training had.
+function offerToys() {
+  const chosen = value("instance");
+  part("#view-instance").replaceChildren(...Array.from({ length: 10 }, (_, index) => new Option(
+    `${index + 1}, ${source().trained_instances.includes(index) ? "of training" : "never in training"}`, index)));
+  part("#view-instance").value = chosen || "0";
+  write(part("#view-about"), source().about);
+}
+
 function listen() {
   for (const name of ["elevation", "lighting"]) part(`#view-${name}`).addEventListener("input", another);
   for (const name of ["category", "instance"]) part(`#view-${name}`).addEventListener("change", another);
   part("#view-source").addEventListener("change", () => {
-    const source = known.sources.find((one) => one.name === value("source"));
-    write(part("#view-about"), source.about);
-    dial.offer(source.azimuth_step);
+    offerToys();
+    dial.offer(source().azimuth_step);
     another();
   });
   part("#view-heat").addEventListener("change", draw);
@@ -211,11 +221,9 @@ async function begin() {
       },
     });
     part("#view-category").append(...CATEGORIES.map((name) => new Option(name, name)));
-    part("#view-instance").append(...Array.from({ length: 10 }, (_, index) => new Option(
-      `${index + 1}, ${known.test_instances.includes(index) ? "never in training" : "of training"}`, index)));
     part("#view-source").append(...known.sources.map(({ name, title }) => new Option(title, name)));
     part("#view-source").disabled = known.sources.length < 2;
-    write(part("#view-about"), known.sources[0].about);
+    offerToys();
     part("#view-category").value = "truck";
     cards = known.models.map(makeCard);
     part("#view-cards").append(...cards.map((card) => card.element));

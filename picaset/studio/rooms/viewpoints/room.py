@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from picaset.data.crops import CROP
-from picaset.data.views import SIZE, TEST_INSTANCES, TRAINING_AZIMUTHS
+from picaset.data.views import SIZE, TRAINING_AZIMUTHS
 from picaset.studio.errors import REFUSALS, Refused
 from picaset.studio.lane import Lane
 from picaset.studio.pictures import IS_PICTURE, Picture, png_of
@@ -44,7 +44,6 @@ def router_of(pictures: Photographs, classifiers: Classifiers, lane: Lane) -> AP
             sources=pictures.told(),
             models=classifiers.told(),
             training_azimuths=list(TRAINING_AZIMUTHS),
-            test_instances=list(TEST_INSTANCES),
             crop=[CROP, SIZE],
         )
 

@@ -50,6 +50,8 @@ class Source(BaseModel):
     about: str
     azimuth_step: int
     """Between two azimuths that there are, in tens of degrees."""
+    trained_instances: list[int]
+    """Toys of each category that training had, from other azimuths."""
 
 
 class Model(BaseModel):
@@ -70,8 +72,6 @@ class Known(BaseModel):
     models: list[Model]
     training_azimuths: list[int]
     """Tens of degrees."""
-    test_instances: list[int]
-    """Toys that training never had."""
     crop: Annotated[list[int], Field(min_length=2, max_length=2)]
     """Pixels of the middle that networks are shown, and of the whole picture."""
 
