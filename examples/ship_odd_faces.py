@@ -1,4 +1,4 @@
-"""Turn a finished run on drawn faces into the network that `picaset faces` uses, with its model card.
+"""Turn a finished run on drawn faces into a network that `picaset faces` or the studio uses, with its model card.
 
     picaset train odd-one-out-sa-gpb --threads 1
     python examples/ship_odd_faces.py runs/odd-one-out-sa-gpb-quick-seed0 --out picaset/weights/odd_one_out_faces
@@ -13,17 +13,18 @@ from typing import Any
 
 from picaset.files import replacing
 from picaset.models.odd_one_out import OddOneOutNetwork
+from picaset.models.shipped import ODD_FACES
 from picaset.reports.records import Record, read_record
 from picaset.tasks.odd_one_out import OddOneOut
 
 LARGEST = 8_000_000
 """Bytes that a shipped file may have."""
 
-CARD = """# odd_one_out_faces
+CARD = """# {name}
 
 Scores every face of a set by how little it fits the others: all but one share two attributes, that one has neither.
-What `picaset faces` uses. For drawn faces only, those of `picaset.data.drawn_faces`; it has never seen a real one and
-is of no use for them.
+{use}. For drawn faces only, those of `picaset.data.drawn_faces`; it has never seen a real one
+and is of no use for them.
 
 | | |
 |---|---|
@@ -64,20 +65,22 @@ def sizes_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def card(record: Record, network: OddOneOutNetwork, shipped: dict[str, Any], size: int) -> str:
+def card(name: str, record: Record, network: OddOneOutNetwork, shipped: dict[str, Any], size: int) -> str:
     task, training = record.experiment.task, record.experiment.training
     assert isinstance(task, OddOneOut)
-    name, profile = record.experiment.name, record.experiment.profile
+    profile = record.experiment.profile
     usual = "" if profile == "quick" else f" --profile {profile}"
     if profile.endswith("-steps"):
         usual = f" --steps {training.steps}"
     return CARD.format(
+        name=name,
+        use="What `picaset faces` uses" if name == ODD_FACES.name else "One of the networks of `picaset studio`",
         arguments=", ".join(f"{key}={value!r}" for key, value in network.config.items()),
         parameters=f"{record.result['parameters']:,}".replace(",", " "),
         megabytes=size / 1e6,
         data=record.result["data"],
         sets=record.environment["data"].partition("; ")[2],
-        command=f"picaset train {name}{usual} --threads 1",
+        command=f"picaset train {record.experiment.name}{usual} --threads 1",
         recipe=f"seed {training.seed}, {training.steps} steps of {training.batch_size} albums with "
         f"{task.sets_per_album} sets each, Adam {training.learning_rate:g} {training.schedule}, averaged weights; "
         f"{record.result['seconds'] / 60:.0f} minutes on {record.environment['hardware']}",
@@ -111,14 +114,14 @@ def ship(run: Path, out: Path) -> Path:
     network.save_pretrained(out)
     shipped = task.evaluate(network.float())
     with replacing(out / "README.md") as unfinished:
-        unfinished.write_text(card(record, network, shipped, size))
+        unfinished.write_text(card(out.name, record, network, shipped, size))
     return out
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a finished run of an odd-one-out experiment on drawn faces")
-    parser.add_argument("--out", type=Path, default=Path("picaset/weights/odd_one_out_faces"))
+    parser.add_argument("--out", type=Path, default=ODD_FACES)
     arguments = parser.parse_args()
     try:
         print(f"written: {ship(arguments.run, arguments.out)}")

@@ -24,6 +24,7 @@ class SourceName(StrEnum):
 class ModelName(StrEnum):
     """Who says what is in a scene."""
 
+    OURS = "ours"
     PB3 = "pb3"
     SLOT_ATTENTION = "slot-attention"
 

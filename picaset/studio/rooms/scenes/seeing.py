@@ -19,8 +19,13 @@ from picaset.studio.rooms.scenes.pictures import Pictures, Shot
 from picaset.studio.rooms.scenes.schemas import Model, ModelName, Prediction, Scene, Step, Thing
 from picaset.tasks.scene_marks import mark
 
-FOLDERS = {ModelName.PB3: "scenes_pb3", ModelName.SLOT_ATTENTION: "scenes_slot_attention"}
+FOLDERS = {
+    ModelName.OURS: "scenes_ours",
+    ModelName.PB3: "scenes_pb3",
+    ModelName.SLOT_ATTENTION: "scenes_slot_attention",
+}
 TOLD = {
+    ModelName.OURS: ("PICASO, ours", "As PB3, but places are told apart better, and every step was trained."),
     ModelName.PB3: ("PICASO", "Ten templates ask the picture three times; each may look at anything: PB3."),
     ModelName.SLOT_ATTENTION: ("Slot Attention", "Ten slots compete for every place of the picture."),
 }
