@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ def replacing(path: Path) -> Generator[Path]:
         >>> target.read_text()
         'whole or not at all'
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         yield unfinished
         with unfinished.open("rb") as written:

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -159,3 +161,18 @@ def test_an_interrupted_replacement_leaves_nothing_behind(tmp_path):
         write_half()
     assert os.listdir(tmp_path) == ["notes"]
     assert (tmp_path / "notes").read_text() == "old"
+
+
+def test_two_threads_that_write_one_file_do_not_spoil_it(tmp_path):
+    both = threading.Barrier(2)
+
+    def write(letter):
+        with replacing(tmp_path / "notes") as unfinished:
+            both.wait(timeout=10)
+            unfinished.write_text(letter * 1000)
+            both.wait(timeout=10)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write, "ab"))
+    assert (tmp_path / "notes").read_text() in ("a" * 1000, "b" * 1000)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]

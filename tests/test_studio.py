@@ -27,7 +27,7 @@ from picaset.models.mixture_network import MixtureNetwork
 from picaset.operators.mixture import log_likelihood
 from picaset.studio.errors import Refused
 from picaset.studio.guard import MOST_BYTES
-from picaset.studio.lane import Lane
+from picaset.studio.lane import Lane, or_error
 from picaset.studio.rooms.cluster import methods
 from picaset.studio.rooms.cluster.fit_process import FitProcess
 from picaset.studio.rooms.cluster.schemas import MethodName
@@ -141,7 +141,7 @@ class Held:
 
 def test_a_newer_gesture_replaces_an_older_one_of_its_page_and_no_other():
     held = Held()
-    lane = Lane(held, ["fit"])
+    lane = Lane(held, ["fit"], together=32)
 
     async def ask_all():
         first = asyncio.ensure_future(lane.ask("fit", 0))  # holds the lane
@@ -161,9 +161,16 @@ def test_a_newer_gesture_replaces_an_older_one_of_its_page_and_no_other():
     assert held.done == [("fit", [0]), ("fit", [2, 3])]  # what was replaced was never begun
 
 
-def test_the_most_urgent_kind_is_done_first_and_what_waits_of_a_kind_in_one_call():
+@pytest.mark.parametrize(
+    ("together", "expected"),
+    [
+        (32, [("other", [0]), ("urgent", [1, 1]), ("other", [1, 1])]),
+        (1, [("other", [0]), *[("urgent", [1])] * 2, *[("other", [1])] * 2]),
+    ],
+)
+def test_the_most_urgent_kind_is_done_first_and_what_waits_of_a_kind_in_one_call_if_it_may(together, expected):
     held = Held()
-    lane = Lane(held, ["urgent", "other"])
+    lane = Lane(held, ["urgent", "other"], together=together)
 
     async def ask_all():
         asked = [asyncio.ensure_future(lane.ask("other", 0))]
@@ -175,7 +182,7 @@ def test_the_most_urgent_kind_is_done_first_and_what_waits_of_a_kind_in_one_call
 
     asyncio.run(ask_all())
     lane.close()
-    assert held.done == [("other", [0]), ("urgent", [1, 1]), ("other", [1, 1])]
+    assert held.done == expected
 
 
 def test_work_that_takes_too_long_is_given_up_with_a_message():
@@ -184,6 +191,13 @@ def test_work_that_takes_too_long_is_given_up_with_a_message():
     with pytest.raises(Refused, match=r"took longer than 0\.05 s and was given up. Use fewer points"):
         asyncio.run(lane.ask("fit", 1))
     held.go.set()
+    lane.close()
+
+
+def test_a_file_that_cannot_be_read_is_told_as_a_mistake_is():
+    lane = Lane(lambda kind, items: [or_error(Path("nowhere").read_text) for _ in items], ["fit"])
+    with pytest.raises(Refused, match="No such file or directory: 'nowhere'"):
+        asyncio.run(lane.ask("fit", 1))
     lane.close()
 
 

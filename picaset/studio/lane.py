@@ -1,4 +1,4 @@
-"""One thread that works through what is asked of it: the most urgent kind first, all that wait of a kind in one call.
+"""One thread that works through what is asked of it: the most urgent kind first, several of a kind in one call.
 
 A newer gesture replaces an older one of the same page: what waits is never begun, what runs is not waited for.
 """
@@ -13,7 +13,6 @@ from typing import Any
 from picaset.studio.errors import Refused
 
 MOST_WAITING = 4000
-MOST_TOGETHER = 32
 MOST_PAGES = 1000
 
 
@@ -21,7 +20,7 @@ def or_error(call: Callable[..., Any], *arguments: Any) -> Any:
     """What it gives, or the error that whoever asked is told."""
     try:
         return call(*arguments)
-    except (Refused, ValueError) as error:
+    except (Refused, ValueError, OSError) as error:
         return error
 
 
@@ -29,11 +28,12 @@ class Lane:
     """A thread with a queue for each kind of work.
 
     Args:
-        run: Called in the thread with a kind and everything that waits of it; returns as many results, of which those
-            that are exceptions are raised where the work was asked for.
+        run: Called in the thread with a kind and what waits of it; returns as many results, of which those that are
+            exceptions are raised where the work was asked for.
         kinds: Of work, the most urgent first.
         seconds: Longer than this nobody waits.
         advice: What to do if it took longer.
+        together: Given to ``run`` at once, at most; more than one where it has a way to do them in one.
     """
 
     def __init__(
@@ -43,10 +43,12 @@ class Lane:
         *,
         seconds: int | float = 20,
         advice: str = "Use fewer points.",
+        together: int = 1,
     ) -> None:
         self.run = run
         self.seconds = seconds
         self.advice = advice
+        self.together = together
         self.waiting: dict[str, deque[tuple[Any, Future[Any]]]] = {kind: deque() for kind in kinds}
         self.gestures: OrderedDict[tuple[str, str], tuple[int, asyncio.Future[Any]]] = OrderedDict()
         self.changed = threading.Condition()
@@ -60,10 +62,10 @@ class Lane:
             self.replace((page, kind), gesture, promised)
         try:
             return await asyncio.wait_for(promised, self.seconds)
-        except ValueError as error:
-            raise Refused(422, str(error)) from None
         except TimeoutError:
             raise Refused(422, f"This took longer than {self.seconds:g} s and was given up. {self.advice}") from None
+        except (ValueError, OSError) as error:
+            raise Refused(422, str(error)) from None
         except asyncio.CancelledError:
             current = self.gestures.get((page, kind))
             if current is not None and current[1] is not promised:
@@ -104,7 +106,7 @@ class Lane:
                     return
                 kind = next(kind for kind, queue in self.waiting.items() if queue)
                 queue = self.waiting[kind]
-                taken = [queue.popleft() for _ in range(min(len(queue), MOST_TOGETHER))]
+                taken = [queue.popleft() for _ in range(min(len(queue), self.together))]
             wanted = [(item, future) for item, future in taken if future.set_running_or_notify_cancel()]
             if wanted:
                 self.answer(kind, wanted)

@@ -27,7 +27,11 @@ class Settings:
     def networks(self, names: Iterable[str]) -> dict[str, Path]:
         """Those of these networks that are there."""
         folders = {name: self.weights / name for name in names}
-        return {name: folder for name, folder in folders.items() if (folder / "model.safetensors").is_file()}
+        return {name: folder for name, folder in folders.items() if is_network(folder)}
+
+
+def is_network(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in ("config.json", "model.safetensors"))
 
 
 def nothing() -> None:

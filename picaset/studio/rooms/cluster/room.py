@@ -40,7 +40,7 @@ class Workers:
     """A thread for the networks, most urgent first, and a process for each method that fits."""
 
     def __init__(self) -> None:
-        networks = Lane(work, [*NETWORKS, *map(steps_kind, CascadeName)])
+        networks = Lane(work, [*NETWORKS, *map(steps_kind, CascadeName)], together=32)
         self.processes = {method: FitProcess(method) for method in FITS}
         self.lanes: dict[str, Lane] = dict.fromkeys(networks.waiting, networks)
         for method, process in self.processes.items():

@@ -3,8 +3,8 @@
 What is asked of a pool is found by numbers and names that it knows; nothing from the page becomes a path.
 """
 
+import threading
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +34,16 @@ class Pool:
     """
 
     def __init__(self, read: Callable[[], tuple[Faces, NDArray[np.int64]]]) -> None:
-        self.read = cache(read)
+        self.read_now = read
+        self.reading = threading.Lock()
+        self.known: tuple[Faces, NDArray[np.int64]] | None = None
+
+    def read(self) -> tuple[Faces, NDArray[np.int64]]:
+        """Once, however many ask at the same time."""
+        with self.reading:
+            if self.known is None:
+                self.known = self.read_now()
+            return self.known
 
     @property
     def faces(self) -> Faces:

@@ -44,6 +44,7 @@ class Pictures:
         folder = None if root is None else root / "clevr"
         self.folder = folder if folder is not None and folder.is_dir() else None
         self.rendering = threading.Lock()  # page and networks ask for the same scene at once: it is rendered once
+        self.reading = threading.Lock()  # CLEVR is read once, however many ask at the same time
         self.remembered = lru_cache(maxsize=512)(self.make)
 
     def picture(self, scene: Scene, size: int) -> NDArray[np.uint8]:
@@ -73,7 +74,8 @@ class Pictures:
         if self.folder is None:
             raise Refused(404, "CLEVR is not there; PICASET_DATA must be the folder that holds it.")
         try:
-            scenes = read_clevr(self.folder, cache_folder(), part="val", size=size)
+            with self.reading:
+                scenes = read_clevr(self.folder, cache_folder(), part="val", size=size)
         except (ValueError, OSError) as error:
             raise Refused(422, f"CLEVR cannot be read: {error}") from None
         counts = scenes.present.sum(axis=1)
