@@ -96,4 +96,6 @@ def small_networks(folder: Path) -> Path:
     DeepSets(16, 5, dim=16).save_pretrained(folder / "viewpoints_deep_sets")
     for name, decoder in SCENE_DECODERS.items():
         SceneNetwork(DIM, dim=16, image_size=32, decoder=decoder).save_pretrained(folder / f"scenes_{name}")
+    ours = SceneNetwork(DIM, dim=16, image_size=32, decoder="competing", positions="waves", every_step=True)
+    ours.save_pretrained(folder / "scenes_ours")
     return folder

@@ -48,9 +48,12 @@ def test_the_most_suspicious_face_is_framed_and_the_truth_is_told_when_it_is_rev
     assert odd.locator(".is-odd").count() == 0
     odd.check("#odd-reveal")
     expect(odd.locator(".is-odd")).to_have_count(1)
-    expect(odd.locator(".is-odd .truth")).to_have_text("the odd one: has neither")
+    expect(odd.locator(".is-odd .truth")).to_have_text("odd: has neither")
     expect(odd.locator("#odd-verdict")).to_contain_text("All but the odd one have bushy eyebrows and mouth open.")
     expect(odd.locator('[data-name="sa-gpb"] .score')).to_contain_text("✓ right")
+    odd.locator(".is-odd").get_by_label(re.compile("Remove")).click()
+    expect(odd.locator("#odd-verdict")).to_contain_text("No face is odd now: each has bushy eyebrows or mouth open.")
+    expect(odd.locator('[data-name="sa-gpb"] .score')).not_to_contain_text(re.compile("right|wrong"))
     odd.click("#odd-new")
     expect(odd.locator("#odd-reveal")).not_to_be_checked()
     expect(odd.locator(".is-odd")).to_have_count(0)

@@ -37,7 +37,7 @@ def test_the_picture_is_the_scene_as_it_is_traced(here, scene):
     np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(answer.content))), scene.picture(CLEAR))
 
 
-@pytest.mark.parametrize("model", ["pb3", "slot-attention"])
+@pytest.mark.parametrize("model", ["ours", "pb3", "slot-attention"])
 def test_the_last_step_is_what_the_network_sees(here, scene, studio_weights, model):
     network = SceneNetwork.from_pretrained(studio_weights / f"scenes_{model.replace('-', '_')}").eval()
     with torch.no_grad():
@@ -92,7 +92,7 @@ def test_clevr_is_offered_where_it_is_and_its_faults_are_told(tmp_path, monkeypa
 
 def test_the_room_shows_those_networks_that_are_there(here, tmp_path, studio_weights):
     assert [model["name"] for model in here.client.get("/api/scenes/known").json()["models"]] == [
-        "pb3", "slot-attention",
+        "ours", "pb3", "slot-attention",
     ]  # fmt: skip
     assert build_scenes_room(Settings(weights=tmp_path)) is None
     (tmp_path / "scenes_pb3").symlink_to(studio_weights / "scenes_pb3")

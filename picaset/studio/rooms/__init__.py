@@ -5,14 +5,17 @@ to life, and ``room.css``. A new room is such a folder and one line in ``build_r
 there is not shown.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import TypeVar
 
 from fastapi import APIRouter
 
 from picaset.models.shipped import WEIGHTS
+
+Name = TypeVar("Name", bound=str)
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,9 @@ class Settings:
     weights: Path = WEIGHTS
     """Folder of the networks that the rooms show, each in a folder of its own."""
 
-    def networks(self, names: Iterable[str]) -> dict[str, Path]:
-        """Those of these networks that are there."""
-        folders = {name: self.weights / name for name in names}
-        return {name: folder for name, folder in folders.items() if is_network(folder)}
+    def networks(self, folders: Mapping[Name, str]) -> dict[Name, Path]:
+        """Where those of these networks are that are there."""
+        return {name: self.weights / folder for name, folder in folders.items() if is_network(self.weights / folder)}
 
 
 def is_network(folder: Path) -> bool:

@@ -118,6 +118,7 @@ function makeModel(model, index) {
       body: JSON.stringify({ model: model.name, source: from, faces, page, gesture: number }), signal,
     }),
     show: (result, { shown }) => {
+      if (result.gesture !== gesture) return; // of a set that has changed since; its answer comes next
       const top = result.scores.indexOf(Math.max(...result.scores));
       result.scores.forEach((value, place) => shown[place].show(index, value, place === top));
       made.result = { gesture: result.gesture, top: shown[top], score: result.scores[top] };
@@ -132,18 +133,30 @@ function makeModel(model, index) {
   return made;
 }
 
+// Faces that have so many of the two attributes.
+const count = (shares) => tiles.filter((tile) => tile.shares(pair) === shares).length;
+
+// What is true of the faces that are shown, whatever was added or taken away.
+function inAll(odd) {
+  const both = pair.map(inWords).join(" and ");
+  if (odd === 0) return `No face is odd now: each has ${pair.map(inWords).join(" or ")}.`;
+  if (odd === 1 && count(2) === tiles.length - 1) return `All but the odd one have ${both}.`;
+  return `${count(2)} of ${tiles.length} faces have ${both}; ${odd} ${odd === 1 ? "has" : "have"} neither.`;
+}
+
 // What each network takes for the odd one, and whether it is.
 function judge() {
   const isShown = part("#odd-reveal").checked;
+  const odd = count(0);
   const parts = [];
   for (const { title, result, score } of models) {
-    if (result === null || result.gesture !== gesture || !tiles.includes(result.top)) continue;
+    if (result === null || result.gesture !== gesture) continue;
     const face = `face ${tiles.indexOf(result.top) + 1}`;
-    const right = !isShown ? "" : result.top.shares(pair) === 0 ? " ✓ right" : " ✗ wrong";
+    const right = !isShown || !odd ? "" : result.top.shares(pair) === 0 ? " ✓ right" : " ✗ wrong";
     write(score, `Suspects ${face}, ${result.score.toFixed(2)}${right}`);
     parts.push(`${title} suspects ${face}${right && `,${right}`}`);
   }
-  const truth = isShown ? `All but the odd one have ${pair.map(inWords).join(" and ")}. ` : "";
+  const truth = isShown ? `${inAll(odd)} ` : "";
   if (parts.length) write(part("#odd-verdict"), `${truth}${parts.join("; ")}.`);
 }
 

@@ -33,8 +33,7 @@ Seed = Annotated[int, Query(ge=0, le=MOST_SEED)]
 
 def build_odd_room(settings: Settings) -> Room | None:
     """The room, if one of its networks is there."""
-    there = settings.networks(FOLDERS.values())
-    folders = {name: there[folder] for name, folder in FOLDERS.items() if folder in there}
+    folders = settings.networks(FOLDERS)
     if not folders:
         return None
     faces = pools()

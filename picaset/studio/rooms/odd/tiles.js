@@ -63,6 +63,6 @@ export class Tile {
     const shares = this.shares(pair);
     const has = pair.filter((name) => this.face.attributes.includes(name)).map(inWords);
     this.element.classList.toggle("is-odd", isShown && shares === 0);
-    write(this.truth, !isShown ? "" : shares === 0 ? "the odd one: has neither" : has.join(", "));
+    write(this.truth, !isShown ? "" : shares === 0 ? "odd: has neither" : has.join(", "));
   }
 }

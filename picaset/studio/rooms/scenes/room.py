@@ -7,7 +7,6 @@ from fastapi import APIRouter, Query
 
 from picaset.data.scene_layouts import FEWEST_OBJECTS
 from picaset.data.scenes import MOST_OBJECTS
-from picaset.data.traced_scenes import STRETCH
 from picaset.studio.errors import REFUSALS, Refused
 from picaset.studio.lane import Lane
 from picaset.studio.pictures import IS_PICTURE, Picture, png_of
@@ -19,8 +18,7 @@ from picaset.studio.rooms.scenes.seeing import FOLDERS, Observers
 
 def build_scenes_room(settings: Settings) -> Room | None:
     """The room, if one of its networks is there."""
-    there = settings.networks(FOLDERS.values())
-    folders = {name: there[folder] for name, folder in FOLDERS.items() if folder in there}
+    folders = settings.networks(FOLDERS)
     if not folders:
         return None
     shown = pictures()
@@ -46,7 +44,6 @@ def router_of(shown: Pictures, observers: Observers, lane: Lane) -> APIRouter:
             models=observers.told(),
             fewest=FEWEST_OBJECTS,
             most=MOST_OBJECTS,
-            stretch=STRETCH,
         )
 
     @router.get("/picture", response_class=Picture, responses=IS_PICTURE)

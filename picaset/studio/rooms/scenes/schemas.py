@@ -54,8 +54,6 @@ class Known(BaseModel):
     fewest: int
     """Objects of a scene."""
     most: int
-    stretch: float
-    """A picture is so much wider than high when it is shown."""
 
 
 class Scene(BaseModel):

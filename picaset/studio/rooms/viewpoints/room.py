@@ -18,8 +18,7 @@ from picaset.studio.rooms.viewpoints.schemas import Category, Known, Seen, SeenR
 
 def build_viewpoints_room(settings: Settings) -> Room | None:
     """The room, if one of its networks is there."""
-    there = settings.networks(kind.folder for kind in KINDS.values())
-    folders = {name: there[kind.folder] for name, kind in KINDS.items() if kind.folder in there}
+    folders = settings.networks({name: kind.folder for name, kind in KINDS.items()})
     if not folders:
         return None
     pictures = photographs()
