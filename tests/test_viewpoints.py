@@ -86,13 +86,23 @@ def test_accuracies_are_the_shares_of_right_answers():
     assert found["accuracy"]["familiar"] == 1.0
     assert found["accuracy"]["novel"] == pytest.approx(1 - 6 / novel)
     assert found["accuracy"]["novel_moved"] < 1.0
-    assert found["examples"] == {"novel": novel, "familiar": len(views) - novel}
+    assert found["examples"] == {"novel": novel, "familiar": len(views) - novel, "moved": len(views)}
     assert sum(map(sum, found["confusion"])) == novel
     assert sum(found["confusion"][k][k] for k in range(5)) == novel - 6
     assert [row["azimuth"] for row in found["by_viewpoint"]] == [0, 6, 12, 18, 24, 30]
     assert [row["degrees"] for row in found["by_viewpoint"]] == [0, 20, 80, 120, 60, 0]
     assert sum(row["accuracy"] * row["examples"] for row in found["by_viewpoint"]) == pytest.approx(len(views) - 6)
     json.dumps(found)
+
+
+def test_of_many_examples_a_part_is_moved_each_with_its_own_answer(monkeypatch):
+    monkeypatch.setattr("picaset.tasks.viewpoint_scores.MOST_MOVED", 20)
+    monkeypatch.setattr("picaset.tasks.viewpoint_scores.MARGIN", 0)
+    views = objects("toys-tiny")[1]
+    oracle = Oracle(centre_crops(views.images), views.category, torch.zeros(len(views), dtype=torch.bool))
+    found = accuracies(oracle, views, "azimuth", Look(bag=False), stereo=True, most=0)
+    assert found["examples"]["moved"] == 20
+    assert found["accuracy"]["novel_moved"] == found["accuracy"]["familiar_moved"] == 1.0
 
 
 def test_test_crops_are_averaged():

@@ -20,8 +20,9 @@ def new_figure(width: int | float, height: int | float) -> Any:
 def write_figure(figure: Any, folder: Path, name: str) -> list[Path]:
     """Write ``name.svg`` and ``name.png``, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.{suffix}" for suffix in ("svg", "png")]
-    for path in paths:
+    svg, png = (folder / f"{name}.{suffix}" for suffix in ("svg", "png"))
+    for path in (png, svg):
         with replacing(path) as unfinished:
             figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
-    return paths
+        figure.set_layout_engine("none")  # everything stays where the first drawing has put it
+    return [svg, png]

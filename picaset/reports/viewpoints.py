@@ -156,11 +156,13 @@ def data_of(runs: Sequence[Record]) -> str:
 def notes(runs: Sequence[Record], *, beside_paper: bool) -> list[str]:
     hardware = " or ".join(sorted({record.environment["hardware"] for record in runs}))
     examples = runs[0].result["examples"]
+    moved = examples.get("moved", 0)
+    sample = f", on {moved} of them" if 0 < moved < examples["novel"] + examples["familiar"] else ""
     made = (
         f"Profile {runs[0].experiment.profile}, on {data_of(runs)}; objects that training never had, "
         f"{examples['novel']} images from novel and {examples['familiar']} from familiar viewpoints "
-        f"({task_of(runs[0]).split}). Moved: the crop is moved at random by up to 8 pixels. Trained: steps x images of "
-        f"a step, and the minutes of a run on {hardware}."
+        f"({task_of(runs[0]).split}). Moved: the crop is moved at random by up to 8 pixels{sample}. Trained: steps x "
+        f"images of a step, and the minutes of a run on {hardware}."
     )
     spread = "± is the standard deviation over seeds."
     if beside_paper:
