@@ -37,8 +37,9 @@ VARIANTS = {
     "pb3-peaks": replace(PLAIN, initial="peaks"),
     "pb3-mixed": replace(PLAIN, mixed=True),
     "pb3-paper-form": replace(ROWS["pb3"], form="paper", objective="likelihood"),
+    "slot-attention-waves": replace(ROWS["slot-attention"], positions="waves", objective="likelihood"),
 }
-"""PB3 by likelihood with one thing changed, most of them a part of ours."""
+"""By likelihood: PB3 with one thing changed, most of them a part of ours, and Slot Attention with such a part."""
 
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 WEIGHTINGS: tuple[Objective, ...] = ("published", "reweighted")

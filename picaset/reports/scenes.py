@@ -24,6 +24,7 @@ NAMES = {
     "pb3-peaks": "PB3, from peaks of the image",
     "pb3-mixed": "PB3, templates attend to each other",
     "pb3-paper-form": "PB3, the block as in the paper's Eq. 3",
+    "slot-attention-waves": "Slot Attention, positions as waves",
 }
 SUFFIXES = {"-reweighted": ", coordinates reweighted", "-likelihood": ", by likelihood"}
 """What is minimised, where it is not what was published."""
@@ -104,13 +105,13 @@ def on_clevr(records: Sequence[Record]) -> Table | None:
 
 
 def parts(records: Sequence[Record]) -> Table | None:
-    """PB3 with one thing changed, beside itself and ours."""
+    """PB3 and Slot Attention with one thing changed, beside themselves and ours."""
     variants = found_rows(records, list(VARIANTS))
     if not variants:
         return None
-    found = found_rows(records, ["pb3-likelihood", *VARIANTS, "ours-likelihood"])
+    found = found_rows(records, ["pb3-likelihood", "slot-attention-likelihood", *VARIANTS, "ours-likelihood"])
     return Table(
-        "What the parts of ours are worth: PB3 by likelihood with one thing changed, on the stand-in",
+        "What the parts of ours are worth: one thing changed, by likelihood, on the stand-in",
         ["decoder", "parameters", "", *HEADINGS],
         precision_rows(found),
         [setting([record for runs in found.values() for record in runs])],
