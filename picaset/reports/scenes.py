@@ -148,10 +148,11 @@ def setting(records: Sequence[Record]) -> str:
     training = records[0].experiment.training
     budgets = {(record.experiment.training.steps, record.experiment.training.batch_size) for record in records}
     budget = f"{training.steps} steps of {training.batch_size} images" if len(budgets) == 1 else "unequal budgets"
-    minutes = sorted(record.result["seconds"] / 60 for record in records)
+    minutes = sorted({round(record.result["seconds"] / 60) for record in records})
+    took = f"{minutes[0]} to {minutes[-1]} minutes" if len(minutes) > 1 else f"{minutes[0]} minutes"
     data = " or ".join(sorted({record.environment["data"] for record in records}))
     return (
-        f"Profile {records[0].experiment.profile}: every row {budget}, {minutes[0]:.0f} to {minutes[-1]:.0f} minutes "
-        f"each on {records[0].environment['hardware']}. Scenes: {data}. Published are 150 000 steps of 512 images of "
-        "128 x 128 pixels. docs/reproduction.md lists what else differs."
+        f"Profile {records[0].experiment.profile}: every row {budget}, {took} each on "
+        f"{records[0].environment['hardware']}. Scenes: {data}. Published are 150 000 steps of 512 images of 128 x 128 "
+        "pixels. docs/reproduction.md lists what else differs."
     )
