@@ -11,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -28,10 +29,11 @@ from picaset.operators.mixture import log_likelihood
 from picaset.studio.errors import Refused
 from picaset.studio.guard import MOST_BYTES
 from picaset.studio.lane import Lane, or_error
+from picaset.studio.read_once import ReadOnce
 from picaset.studio.rooms.cluster import methods
 from picaset.studio.rooms.cluster.fit_process import FitProcess
 from picaset.studio.rooms.cluster.schemas import MethodName
-from picaset.studio.server import listen
+from picaset.studio.server import hosts_of, listen
 from tests.studio import HOST, RECORDS, blobs, studio
 
 NETWORKS = [name.value for name in methods.NETWORKS]
@@ -110,20 +112,46 @@ def test_examples_are_the_same_for_the_same_seed_and_can_be_fitted(here):
 def test_a_thousand_calls_at_once_are_all_answered_right(here):
     sets = [blobs(8, seed=seed) for seed in range(20)]
     alone = [here.fit(points, "picaso").json() for points in sets]
-
-    async def ask_all() -> list[httpx2.Response]:
-        transport = httpx2.ASGITransport(app=here.application)
-        async with httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", timeout=120) as client:
-            asked = [
-                client.post("/api/cluster/fit", json={"method": "picaso", "points": sets[index % 20]})
-                for index in range(1000)
-            ]
-            return await asyncio.gather(*asked)
-
-    for index, answer in enumerate(asyncio.run(ask_all())):
+    asked = [{"url": "/api/cluster/fit", "json": {"method": "picaso", "points": points}} for points in sets]
+    for index, answer in enumerate(all_at_once(here, 50 * asked)):
         assert answer.status_code == 200
         assert answer.json()["log_likelihood"] == pytest.approx(alone[index % 20]["log_likelihood"], abs=1e-3)
         assert answer.json()["labels"] == alone[index % 20]["labels"]
+
+
+def test_hundreds_of_calls_for_pictures_and_what_is_seen_in_them_are_all_answered_right(here):
+    asked = list[dict[str, Any]]()
+    for number in range(3):
+        view = {"category": "car", "instance": number, "azimuth": 6 * number}
+        scene = {"seed": number, "objects": 3 + number}
+        asked += [
+            {"url": "/api/viewpoints/picture", "params": view},
+            {"url": "/api/viewpoints/seen", "json": {"model": "pb3", "view": view}},
+            {"url": "/api/scenes/picture", "params": scene},
+            {"url": "/api/scenes/seen", "json": {"model": "pb3", "scene": scene}},
+            {"url": "/api/odd/set", "params": {"seed": number}},
+            {"url": f"/api/odd/face/drawn/{number}"},
+            {"url": "/api/odd/scores", "json": {"model": "sa-pma", "faces": list(range(number, 9))}},
+        ]
+    alone = [what_is_said(answer) for one in asked for answer in all_at_once(here, [one])]
+    assert len({str(one) for one in alone}) == len(asked)
+    for index, answer in enumerate(all_at_once(here, 10 * asked)):
+        assert what_is_said(answer) == alone[index % len(asked)]
+
+
+def all_at_once(here, asked: list[dict[str, Any]]) -> list[httpx2.Response]:
+    async def ask_all() -> list[httpx2.Response]:
+        transport = httpx2.ASGITransport(app=here.application)
+        async with httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", timeout=120) as client:
+            return await asyncio.gather(*(client.request("POST" if "json" in one else "GET", **one) for one in asked))
+
+    return asyncio.run(ask_all())
+
+
+def what_is_said(answer: httpx2.Response) -> Any:
+    """A picture, or a result without the time that it took."""
+    assert answer.status_code == 200
+    return answer.content if answer.headers["content-type"] == "image/png" else answer.json() | {"milliseconds": 0}
 
 
 class Held:
@@ -201,6 +229,28 @@ def test_a_file_that_cannot_be_read_is_told_as_a_mistake_is():
     lane.close()
 
 
+def test_what_is_read_once_is_waited_for_or_comes_later_and_a_failure_is_told_until_it_is_tried_again():
+    go, found = threading.Event(), [OSError("the disk is gone"), "faces"]
+
+    def read():
+        go.wait(10)
+        one = found.pop(0)
+        if isinstance(one, OSError):
+            raise one
+        return one
+
+    once = ReadOnce("CelebA", read)
+    with pytest.raises(Refused, match="CelebA is being read, once; try again in a moment"):
+        once.now()
+    go.set()
+    for wait in (lambda: once.start().result(), once.now):
+        with pytest.raises(Refused, match="CelebA cannot be read: the disk is gone"):
+            wait()
+    asyncio.run(once.ready())
+    assert once.now() == once.wait() == "faces"
+    assert found == []
+
+
 def test_an_error_in_the_work_ends_neither_the_lane_nor_the_others():
     def half(kind, items):
         return [ValueError("odd") if item % 2 else item for item in items]
@@ -260,8 +310,18 @@ def test_a_page_from_elsewhere_is_refused(here, headers):
 
 
 def test_the_page_itself_and_a_link_to_it_are_not_refused(here):
-    for headers in ({"Origin": f"http://{HOST}"}, {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}):
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    for headers in ({"Origin": f"http://{HOST}"}, link):
         assert here.client.get("/", headers=headers).status_code == 200
+    for path in ("/api/cluster/methods", "/api/scenes/picture?objects=10", "/static/frame.js"):
+        assert here.client.get(path, headers=link).status_code == 403
+
+
+def test_on_the_usual_port_a_browser_leaves_it_out():
+    assert hosts_of("localhost", 80) == [
+        "127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:80", "localhost", "localhost:80",
+    ]  # fmt: skip
+    assert "localhost" not in hosts_of("localhost", 8080)
 
 
 def test_a_large_body_is_refused_and_so_is_one_that_does_not_say_its_length(here):
@@ -361,7 +421,7 @@ def test_every_answer_carries_the_policy_and_the_page_keeps_it(here):
     for path in ("/", "/api/cluster/methods", "/nowhere"):
         policy = here.client.get(path).headers["content-security-policy"]
         assert policy.startswith("default-src 'none'")
-        assert "unsafe" not in policy
+        assert not any(word in policy for word in ("unsafe", "data:", "blob:", "*"))
     page = here.client.get("/").text
     assert "style=" not in page
     assert "onclick" not in page

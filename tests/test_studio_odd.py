@@ -80,10 +80,15 @@ def test_another_face_is_of_the_kind_that_is_wanted_and_not_among_the_others(her
             422,
             "A set of 8 needs 7 faces with bald and bangs and one with neither",
         ),
+        (
+            "set?size=64&first=Bald",
+            422,
+            "There are no 63 faces with bald and another attribute beside one",
+        ),
         ("set?first=Smiling&second=Smiling", 422, "Two different attributes are needed; both are smiling."),
         ("set?first=../etc", 422, "There is no attribute '../etc'; attributes are Bald, Bangs,"),
         ("face/drawn/512", 404, "There are 512 faces, counted from 0; 512 is not among them."),
-        ("set?source=celeba", 404, "celeba is not there; PICASET_DATA must be the folder that holds it."),
+        ("set?source=celeba", 404, "CelebA is not there; PICASET_DATA must be the folder that holds it."),
     ],
 )
 def test_what_there_is_not_is_refused_with_the_reason(here, path, status, message):

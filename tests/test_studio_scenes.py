@@ -1,15 +1,18 @@
 """The room of scenes: what it answers is what the networks compute, and what cannot be done is said."""
 
 import io
+import threading
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from picaset.data.render import see
 from picaset.data.scene_vectors import from_vectors
-from picaset.data.scenes import in_words
+from picaset.data.scenes import Scenes, in_words
 from picaset.data.traced_scene import trace_scene
+from picaset.data.traced_scenes import STRETCH, furnish
 from picaset.models.scene_network import SceneNetwork
 from picaset.studio.rooms import Settings
 from picaset.studio.rooms.scenes.pictures import CLEAR, TRACED_SEED
@@ -59,13 +62,17 @@ def test_what_is_there_is_told_with_its_place_in_the_picture(here, scene):
     assert [thing["words"] for thing in there] == [
         in_words(properties) for properties in scene.objects.properties[0, :5].numpy()
     ]
-    assert all(0 <= number <= 1 for thing in there for number in thing["place"])
+    owner = see(*furnish(scene.layouts), size=(96, 96), samples=1, stretch=STRETCH).owner.reshape(96, 96)
+    for number, thing in enumerate(there):
+        down, right = torch.nonzero(owner == number).float().mean(dim=0) / 96
+        assert thing["place"] == pytest.approx([float(right), float(down)], abs=0.02)
 
 
 @pytest.mark.parametrize(
     ("changed", "status", "message"),
     [
         ({"objects": 11}, 422, "objects: input should be less than or equal to 10."),
+        ({"size": 9}, 422, "size: extra inputs are not permitted."),
         ({"seed": -1}, 422, "seed: input should be greater than or equal to 0."),
         ({"source": "clevr"}, 404, "CLEVR is not there; PICASET_DATA must be the folder that holds it."),
     ],
@@ -88,6 +95,40 @@ def test_clevr_is_offered_where_it_is_and_its_faults_are_told(tmp_path, monkeypa
         answer = found.client.get("/api/scenes/picture", params={"source": "clevr"})
         assert answer.status_code == 422
         assert answer.json()["message"].startswith("CLEVR cannot be read: ")
+
+
+def test_while_clevr_is_read_whoever_asks_is_told_and_traced_scenes_are_answered(tmp_path, monkeypatch, studio_weights):
+    (tmp_path / "clevr").mkdir()
+    monkeypatch.setenv("PICASET_DATA", str(tmp_path))
+    go, sizes = threading.Event(), list[int]()
+
+    def read(folder, cache, *, part, size):
+        sizes.append(size)
+        go.wait(30)
+        traced = [trace_scene(seed, seed) for seed in (3, 4)]
+        present, coordinates, properties = (
+            torch.cat(parts).numpy() for parts in zip(*(one.objects for one in traced), strict=True)
+        )
+        return Scenes(np.stack([one.picture(size) for one in traced]), present > 0, coordinates, properties, "two")
+
+    monkeypatch.setattr("picaset.studio.rooms.scenes.pictures.read_clevr", read)
+    asked = {"model": "pb3", "scene": {"source": "clevr", "objects": 4}}
+    with studio(weights=studio_weights) as found:
+        for _ in range(2):
+            answer = found.client.post("/api/scenes/seen", json=asked)
+            assert answer.status_code == 422
+            assert answer.json()["message"] == "CLEVR is being read, once; try again in a moment."
+        assert found.client.get("/api/scenes/picture", params=SCENE).status_code == 200
+        go.set()
+        picture = found.client.get("/api/scenes/picture", params=asked["scene"])
+        np.testing.assert_array_equal(
+            np.array(Image.open(io.BytesIO(picture.content))), trace_scene(4, 4).picture(CLEAR)
+        )
+        there = found.client.post("/api/scenes/seen", json=asked).json()["there"]
+        assert [thing["words"] for thing in there] == [
+            in_words(properties) for properties in trace_scene(4, 4).objects.properties[0, :4].numpy()
+        ]
+    assert sorted(sizes) == [32, CLEAR]
 
 
 def test_the_room_shows_those_networks_that_are_there(here, tmp_path, studio_weights):

@@ -1,6 +1,7 @@
 """The room of toys: what it answers is what the networks compute, and what cannot be done is said."""
 
 import io
+import shutil
 
 import numpy as np
 import pytest
@@ -9,10 +10,12 @@ from PIL import Image
 
 from picaset.data.crops import centre_crops, normalised, patches
 from picaset.data.toys import GRIDS, SEED, Grid, photograph, render_toys
+from picaset.data.views import CATEGORIES
 from picaset.experiments import experiment
 from picaset.models.picaso import Picaso
 from picaset.models.view_classifier import ViewClassifier
 from picaset.studio.errors import Refused
+from picaset.studio.read_once import ReadOnce
 from picaset.studio.rooms import Settings
 from picaset.studio.rooms.viewpoints.photographs import Photographs
 from picaset.studio.rooms.viewpoints.room import build_viewpoints_room
@@ -60,14 +63,16 @@ def test_a_network_without_attention_has_no_heat(here):
     assert sum(answer["probabilities"]) == pytest.approx(1, abs=1e-3)
 
 
-def test_real_photographs_are_found_by_their_labels(tmp_path):
+def test_real_photographs_are_found_by_their_labels():
     grid = Grid(training=(4,), test=(0,), elevations=(1, 5), azimuths=(0, 8), lightings=(2,))
     pictures = Photographs(None)
-    pictures.root, pictures.real = tmp_path, (render_toys(grid, (4,)), render_toys(grid, (0,)))
+    halves = render_toys(grid, (4,)), render_toys(grid, (0,))
+    pictures.real = ReadOnce("smallNORB", lambda: halves)
+    pictures.real.wait()
     for instance, half in {4: 0, 0: 1}.items():
         view = View(source=SourceName.SMALL_NORB, category=Category.CAR, instance=instance, elevation=5, azimuth=8,
                     lighting=2)  # fmt: skip
-        assert torch.equal(pictures.take(view), pictures.real[half].images[-1])
+        assert torch.equal(pictures.take(view), halves[half].images[-1])
     with pytest.raises(Refused, match="a picture every 20 degrees of azimuth; 70 is none of them"):
         pictures.take(view.model_copy(update={"azimuth": 7}))
     with pytest.raises(Refused, match="has no such picture"):
@@ -79,6 +84,7 @@ def test_real_photographs_are_found_by_their_labels(tmp_path):
     [
         ({"azimuth": 36}, 422, "azimuth: input should be less than or equal to 35."),
         ({"category": "ship"}, 422, "category: input should be 'animal'"),
+        ({"zoom": 2}, 422, "zoom: extra inputs are not permitted."),
         ({"instance": 10}, 422, "instance: input should be less than or equal to 9."),
         ({"source": "small-norb"}, 404, "smallNORB is not there; PICASET_DATA must be the folder that holds it."),
     ],
@@ -104,7 +110,30 @@ def test_the_room_shows_those_networks_that_are_there(here, tmp_path, studio_wei
         assert [model["name"] for model in found.client.get("/api/viewpoints/known").json()["models"]] == ["pb3"]
 
 
-def test_only_generated_toys_that_training_had_are_called_so(here):
+def test_only_what_training_had_is_called_so(here):
     toys = here.client.get("/api/viewpoints/known").json()["sources"][0]
     task = experiment("viewpoints-azimuth-pb3-toys", profile="quick").task
-    assert toys["trained_instances"] == list(GRIDS[task.data.removeprefix("toys-")].training)
+    grid = GRIDS[task.data.removeprefix("toys-")]
+    assert toys["trained_instances"] == list(grid.training)
+    assert toys["trained_elevations"] == list(grid.elevations)
+    assert toys["trained_lightings"] == list(grid.lightings)
+
+
+def test_categories_are_those_of_the_networks_answers(here):
+    assert here.client.get("/api/viewpoints/known").json()["categories"] == list(Category) == list(CATEGORIES)
+
+
+def test_a_network_that_cannot_be_read_is_told_and_the_others_answer(tmp_path, studio_weights):
+    for folder in studio_weights.glob("viewpoints_*"):
+        shutil.copytree(folder, tmp_path / folder.name)
+    with (tmp_path / "viewpoints_pb3/model.safetensors").open("r+b") as weights:
+        weights.truncate(1000)
+    (tmp_path / "viewpoints_ours/config.json").write_text("{")
+    with studio(weights=tmp_path) as found:
+        models = found.client.get("/api/viewpoints/known").json()["models"]
+        steps = {"ours": 0, "pb3": 3, "set-transformer": 1, "deep-sets": 0}
+        assert {model["name"]: model["num_steps"] for model in models} == steps
+        for model, message in {"pb3": "was it cut short?", "ours": "is not JSON", "deep-sets": ""}.items():
+            answer = found.client.post("/api/viewpoints/seen", json={"model": model, "view": VIEW})
+            assert answer.status_code == (422 if message else 200)
+            assert message in answer.json().get("message", "")

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Gesture(BaseModel):
-    """Which page asks, and the how manieth time."""
+    """Which page asks, and how many times it has asked before."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -19,7 +19,7 @@ POLICY = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
-        "img-src 'self' data: blob:",
+        "img-src 'self'",
         "connect-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
@@ -53,7 +53,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refused = next(filter(None, (check(headers) for check in (self.host, self.origin, self.size))), None)
+        refused = self.host(headers) or self.origin(headers, scope["path"]) or self.size(headers)
         answering: Any = self.app if refused is None else JSONResponse({"message": refused[1]}, refused[0])
 
         async def send_with_policy(message: Message) -> None:
@@ -70,12 +70,13 @@ class Guard:
             return None
         return 403, f"This studio is at {sorted(self.hosts)[0]}; the request was for {named[:100]!r}."
 
-    def origin(self, headers: Headers) -> tuple[int, str] | None:
+    def origin(self, headers: Headers, path: str) -> tuple[int, str] | None:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         if origin is not None and origin.lower() not in {f"http://{host}" for host in self.hosts}:
             return 403, f"A page of {origin[:100]!r} may not use the studio; open it at {sorted(self.hosts)[0]}."
-        # Following a link to the page itself is no request that reads anything.
-        if site not in ("none", "same-origin") and headers.get("sec-fetch-mode") != "navigate":
+        # Following a link to the page is no request that makes anything work; one to another address would.
+        follows_link = headers.get("sec-fetch-mode") == "navigate" and path == "/"
+        if site not in ("none", "same-origin") and not follows_link:
             return 403, f"Another page may not use the studio; open it at {sorted(self.hosts)[0]}."
         return None
 

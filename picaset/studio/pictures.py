@@ -7,6 +7,9 @@ import numpy as np
 from fastapi.responses import Response
 from numpy.typing import NDArray
 
+PICTURE = "picture"
+"""As work for a lane, beside the names of networks."""
+
 
 class Picture(Response):
     """A PNG; routes name it as their answer so that the API's description says so."""

@@ -15,6 +15,9 @@ import uvicorn
 from picaset.studio.application import create_application
 from picaset.studio.rooms import Settings, build_rooms
 
+USUAL_PORT = 80
+"""Of http; browsers leave it out of Host and Origin."""
+
 
 def serve(
     settings: Settings,
@@ -86,11 +89,17 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def hosts_of(host: str, port: int) -> list[str]:
-    """What a browser may call this server."""
+    """What a browser may call this server.
+
+    Example:
+        >>> hosts_of("192.168.1.2", 80)  # the usual port is not said
+        ['192.168.1.2', '192.168.1.2:80']
+    """
     names = {host}
     if host == "localhost" or is_loopback(host):
         names |= {"127.0.0.1", "localhost", "::1"}
-    return sorted(f"{bracketed(name)}:{port}" for name in names)
+    named = {bracketed(name) for name in names}
+    return sorted({f"{name}:{port}" for name in named} | (named if port == USUAL_PORT else set[str]()))
 
 
 def is_loopback(host: str) -> bool:

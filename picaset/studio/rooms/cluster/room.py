@@ -3,7 +3,6 @@
 Each method is asked by a request of its own, so that each result is there when it is ready.
 """
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +33,7 @@ from picaset.studio.rooms.cluster.schemas import (
     StepsRequest,
     as_point,
 )
+from picaset.studio.told import Seed
 
 
 class Workers:
@@ -53,9 +53,8 @@ class Workers:
     def warm(self) -> None:
         """Have everything loaded, and each method asked once."""
         few = Question(np.random.default_rng(0).normal(size=(50, 2)), 2)
-        with suppress(Refused):  # it may be closing already
-            for kind, lane in self.lanes.items():
-                lane.enqueue(kind, few)
+        for lane in set(self.lanes.values()):
+            lane.warm(few)
 
     def close(self) -> None:
         for lane in self.lanes.values():
@@ -88,7 +87,7 @@ def router_of(workers: Workers) -> APIRouter:
     @router.get("/examples/{name}")
     async def make_example(
         name: ExampleName,
-        seed: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+        seed: Annotated[Seed, Query()] = 0,
         components: Annotated[int, Query(ge=1, le=MOST_COMPONENTS)] = 4,
     ) -> SomePoints:
         """Points to begin with; the same for the same seed."""

@@ -3,7 +3,6 @@
 What is asked of a pool is found by numbers and names that it knows; nothing from the page becomes a path.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,7 +15,9 @@ from picaset.data.faces import Faces
 from picaset.data.folders import cache_folder, data_root
 from picaset.data.odd_sets import draw_odd_sets, pairs_with_enough
 from picaset.studio.errors import Refused
-from picaset.studio.rooms.odd.schemas import Face, FaceSet, Kind, Source, SourceName
+from picaset.studio.read_once import ReadOnce
+from picaset.studio.rooms.odd.schemas import Face, FaceSet, Kind, SourceName
+from picaset.studio.told import Source
 from picaset.tasks.odd_one_out import DRAWN_SEED
 
 NUM_DRAWN = 512
@@ -34,28 +35,16 @@ class Pool:
     """
 
     def __init__(self, read: Callable[[], tuple[Faces, NDArray[np.int64]]]) -> None:
-        self.read_now = read
-        self.reading = threading.Lock()
-        self.known: tuple[Faces, NDArray[np.int64]] | None = None
-
-    def read(self) -> tuple[Faces, NDArray[np.int64]]:
-        """Once, however many ask at the same time."""
-        with self.reading:
-            if self.known is None:
-                self.known = self.read_now()
-            return self.known
+        self.read = ReadOnce("These faces", read)
 
     @property
     def faces(self) -> Faces:
-        try:
-            return self.read()[0]
-        except (ValueError, OSError) as error:
-            raise Refused(422, f"These faces cannot be read: {error}") from None
+        return self.read.wait()[0]
 
     @property
     def numbers(self) -> NDArray[np.int64]:
         """Those that training never has."""
-        return self.read()[1] if len(self.faces) else np.arange(0)
+        return self.read.wait()[1]
 
     def images(self, numbers: Sequence[int]) -> NDArray[np.uint8]:
         self.check(numbers)
@@ -105,10 +94,16 @@ class Pool:
 
 def too_few(has: NDArray[np.bool_], names: Sequence[str], size: int) -> str:
     """Why there is no set of so many faces with these attributes, and what to do."""
+    if len(names) < 2:
+        named = f"{in_words(names)} and another attribute" if names else "two attributes"
+        return (
+            f"There are no {size - 1} faces with {named} beside one with neither, whichever one takes. Take "
+            f"{'another attribute, or ' if names else ''}fewer faces."
+        )
     both, neither = int(has.all(axis=1).sum()), int((~has.any(axis=1)).sum())
     return (
-        f"A set of {size} needs {size - 1} faces with {in_words(names) or 'two attributes'} and one with neither; "
-        f"there are {both} and {neither}. Take other attributes, or fewer faces."
+        f"A set of {size} needs {size - 1} faces with {in_words(names)} and one with neither; there are {both} and "
+        f"{neither}. Take other attributes, or fewer faces."
     )
 
 

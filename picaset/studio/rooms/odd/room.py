@@ -1,19 +1,17 @@
 """The routes of the room: which faces and networks there are, a set, another face, a picture, and scores of a set."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from picaset.data.odd_sets import LARGEST
-from picaset.studio.errors import REFUSALS, Refused
+from picaset.data.odd_sets import LARGEST, SMALLEST
+from picaset.studio.errors import REFUSALS
 from picaset.studio.lane import Lane
 from picaset.studio.pictures import IS_PICTURE, Picture, png_of
 from picaset.studio.rooms import Room, Settings
-from picaset.studio.rooms.odd.faces import Pool, pools, told
+from picaset.studio.rooms.odd.faces import TOLD, Pool, pools, told
 from picaset.studio.rooms.odd.schemas import (
-    MOST_SEED,
     AttributeName,
     Attributes,
     Face,
@@ -27,8 +25,7 @@ from picaset.studio.rooms.odd.schemas import (
     SourceName,
 )
 from picaset.studio.rooms.odd.scoring import FOLDERS, Question, Scorers
-
-Seed = Annotated[int, Query(ge=0, le=MOST_SEED)]
+from picaset.studio.told import Seed, check_is_there, without_data
 
 
 def build_odd_room(settings: Settings) -> Room | None:
@@ -39,14 +36,9 @@ def build_odd_room(settings: Settings) -> Room | None:
     faces = pools()
     scorers = Scorers(folders, faces)
     lane = Lane(scorers.work, list(folders), advice="Use fewer faces.")
-
-    def warm() -> None:
-        with suppress(Refused):
-            few = Question(SourceName.DRAWN, tuple(range(3)))
-            for name in folders:
-                lane.enqueue(name, few)
-
-    return Room("odd", "Odd one out", router_of(faces, scorers, lane), warm=warm, close=lane.close)
+    few = Question(SourceName.DRAWN, tuple(range(SMALLEST)))
+    router = router_of(faces, scorers, lane)
+    return Room("odd", "Odd one out", router, warm=lambda: lane.warm(few), close=lane.close)
 
 
 def router_of(faces: Mapping[SourceName, Pool], scorers: Scorers, lane: Lane) -> APIRouter:
@@ -54,13 +46,13 @@ def router_of(faces: Mapping[SourceName, Pool], scorers: Scorers, lane: Lane) ->
 
     def pool(source: SourceName) -> Pool:
         if source not in faces:
-            raise Refused(404, f"{source} is not there; PICASET_DATA must be the folder that holds it.")
+            raise without_data(TOLD[source][0])
         return faces[source]
 
     @router.get("/known")
     async def known() -> Known:
         """Where faces come from, and who scores them."""
-        return Known(sources=told(list(faces)), models=scorers.told())
+        return Known(sources=told(list(faces)), models=scorers.told(), smallest=SMALLEST, largest=LARGEST)
 
     @router.get("/attributes")
     def attributes(source: SourceName = SourceName.DRAWN) -> Attributes:
@@ -73,7 +65,7 @@ def router_of(faces: Mapping[SourceName, Pool], scorers: Scorers, lane: Lane) ->
         size: Annotated[SetSize, Query()] = 8,
         first: AttributeName | None = None,
         second: AttributeName | None = None,
-        seed: Seed = 0,
+        seed: Annotated[Seed, Query()] = 0,
     ) -> FaceSet:
         """Faces of which all but one have two attributes; chance chooses those that are not named."""
         return pool(source).draw(size, [name for name in (first, second) if name is not None], seed=seed)
@@ -85,7 +77,7 @@ def router_of(faces: Mapping[SourceName, Pool], scorers: Scorers, lane: Lane) ->
         kind: Kind = Kind.ANY,
         source: SourceName = SourceName.DRAWN,
         but: Annotated[list[FaceNumber], Query(max_length=LARGEST)] = [],  # noqa: B006 - FastAPI copies it
-        seed: Seed = 0,
+        seed: Annotated[Seed, Query()] = 0,
     ) -> Face:
         """One more face, that is not among these."""
         return pool(source).another(kind, [first, second], but, seed=seed)
@@ -98,9 +90,8 @@ def router_of(faces: Mapping[SourceName, Pool], scorers: Scorers, lane: Lane) ->
     @router.post("/scores")
     async def scores(asked: ScoresRequest) -> Scores:
         """How likely each face of a set is the odd one, as one network sees it."""
-        if asked.model not in scorers.all:
-            raise Refused(404, f"The network {asked.model} is not there.")
-        pool(asked.source)
+        check_is_there(asked.model, scorers.all)
+        await pool(asked.source).read.ready()
         question = Question(asked.source, tuple(asked.faces))
         found = await lane.ask(asked.model, question, page=asked.page, gesture=asked.gesture)
         return Scores(model=asked.model, gesture=asked.gesture, scores=found.scores, milliseconds=found.milliseconds)

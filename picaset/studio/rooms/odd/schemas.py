@@ -7,8 +7,8 @@ from pydantic import BaseModel, Field
 
 from picaset.data.odd_sets import LARGEST, SMALLEST
 from picaset.studio.gesture import Gesture
+from picaset.studio.told import Model, Source
 
-MOST_SEED = 1_000_000
 FaceNumber = Annotated[int, Field(ge=0, lt=1_000_000)]
 """Of a face in its source."""
 AttributeName = Annotated[str, Field(max_length=40)]
@@ -38,27 +38,14 @@ class Kind(StrEnum):
     ANY = "any"
 
 
-class Source(BaseModel):
-    """A pool of faces."""
-
-    name: SourceName
-    title: str
-    about: str
-
-
-class Model(BaseModel):
-    """A network, as it is told on the page."""
-
-    name: ModelName
-    title: str
-    about: str
-
-
 class Known(BaseModel):
     """What there is in the room."""
 
     sources: list[Source]
     models: list[Model]
+    smallest: int
+    """Faces of a set."""
+    largest: int
 
 
 class Attributes(BaseModel):

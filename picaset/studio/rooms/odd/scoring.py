@@ -13,7 +13,8 @@ from torch import Tensor
 from picaset.models.odd_one_out import OddOneOutNetwork
 from picaset.studio.lane import or_error
 from picaset.studio.rooms.odd.faces import Pool
-from picaset.studio.rooms.odd.schemas import Model, ModelName, SourceName
+from picaset.studio.rooms.odd.schemas import ModelName, SourceName
+from picaset.studio.told import Model
 from picaset.tasks.odd_one_out_scores import as_tensor
 
 FOLDERS = {

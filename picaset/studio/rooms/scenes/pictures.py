@@ -1,6 +1,6 @@
 """Scenes to look at: traced when they are asked for, and CLEVR's where the folder of real data has them."""
 
-import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,11 +17,17 @@ from picaset.data.scenes import Scenes
 from picaset.data.traced_scene import trace_scene
 from picaset.data.traced_scenes import usual_cameras
 from picaset.studio.errors import Refused
-from picaset.studio.rooms.scenes.schemas import Scene, Source, SourceName
+from picaset.studio.read_once import ReadOnce
+from picaset.studio.rooms.scenes.schemas import Scene, SourceName
+from picaset.studio.told import Source, without_data
 
 TOLD = {
     SourceName.TRACED: ("traced scenes", "Rendered now, by picaset, from a seed; training had none of them."),
-    SourceName.CLEVR: ("CLEVR", "Of its validation part; the networks were trained on traced scenes alone."),
+    SourceName.CLEVR: (
+        "CLEVR",
+        "Of its validation part; the networks were trained on traced scenes alone. Marks may be a little off: CLEVR "
+        "does not say where its camera stood.",
+    ),
 }
 CLEAR = 192
 """Pixels at which traced scenes are shown; networks see fewer."""
@@ -38,25 +44,39 @@ class Shot:
 
 
 class Pictures:
-    """Any scene, pictured at any size; the last ones are remembered."""
+    """Any scene, for one thread; the last ones are remembered.
 
-    def __init__(self, root: Path | None) -> None:
-        folder = None if root is None else root / "clevr"
-        self.folder = folder if folder is not None and folder.is_dir() else None
-        self.rendering = threading.Lock()  # page and networks ask for the same scene at once: it is rendered once
-        self.reading = threading.Lock()  # CLEVR is read once, however many ask at the same time
+    Args:
+        root: Folder of real data, if there is one.
+        sizes: At which CLEVR's scenes will be asked for; traced ones are rendered at any.
+    """
+
+    def __init__(self, root: Path | None, sizes: Iterable[int]) -> None:
         self.remembered = lru_cache(maxsize=512)(self.make)
+        self.real = dict[int, ReadOnce[Scenes]]()
+        if root is not None and (root / "clevr").is_dir():
+            self.real = {size: ReadOnce("CLEVR", reader(root / "clevr", size)) for size in sorted(set(sizes))}
+
+    async def ready(self, source: SourceName) -> None:
+        """Wait until scenes of a source can be pictured."""
+        if source is SourceName.CLEVR:
+            self.check_clevr()
+            for scenes in self.real.values():
+                await scenes.ready()
+
+    def check_clevr(self) -> None:
+        if not self.real:
+            raise without_data("CLEVR")
 
     def picture(self, scene: Scene, size: int) -> NDArray[np.uint8]:
-        with self.rendering:
-            return self.remembered(scene.source, scene.seed, scene.objects, size)
+        return self.remembered(scene.source, scene.seed, scene.objects, size)
 
-    def shot(self, scene: Scene) -> Shot:
+    def shot(self, scene: Scene, size: int) -> Shot:
+        """What :meth:`picture` shows at this size."""
         if scene.source is SourceName.TRACED:
-            with self.rendering:
-                traced = trace_scene(TRACED_SEED + scene.seed, scene.objects)
+            traced = trace_scene(TRACED_SEED + scene.seed, scene.objects)
             return Shot(traced.objects, traced.cameras)
-        scenes, number = self.find(scene.seed, scene.objects, CLEAR)
+        scenes, number = self.find(scene.seed, scene.objects, size)
         present, coordinates, properties = (
             torch.as_tensor(part[number : number + 1])
             for part in (scenes.present, scenes.coordinates, scenes.properties)
@@ -71,13 +91,8 @@ class Pictures:
 
     def find(self, seed: int, objects: int | None, size: int) -> tuple[Scenes, int]:
         """CLEVR's scenes, and the number of one of those with so many objects."""
-        if self.folder is None:
-            raise Refused(404, "CLEVR is not there; PICASET_DATA must be the folder that holds it.")
-        try:
-            with self.reading:
-                scenes = read_clevr(self.folder, cache_folder(), part="val", size=size)
-        except (ValueError, OSError) as error:
-            raise Refused(422, f"CLEVR cannot be read: {error}") from None
+        self.check_clevr()
+        scenes = self.real[size].now()
         counts = scenes.present.sum(axis=1)
         fitting = np.flatnonzero(counts == objects) if objects is not None else np.arange(len(scenes))
         if len(fitting) == 0:
@@ -88,9 +103,13 @@ class Pictures:
         return [
             Source(name=name, title=title, about=about)
             for name, (title, about) in TOLD.items()
-            if name is SourceName.TRACED or self.folder is not None
+            if name is SourceName.TRACED or self.real
         ]
 
 
-def pictures() -> Pictures:
-    return Pictures(data_root())
+def reader(folder: Path, size: int) -> Callable[[], Scenes]:
+    return lambda: read_clevr(folder, cache_folder(), part="val", size=size)
+
+
+def pictures(sizes: Iterable[int]) -> Pictures:
+    return Pictures(data_root(), sizes)

@@ -1,19 +1,19 @@
 """The routes of the room: which scenes and networks there are, a picture, and what a network sees in it."""
 
-from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from picaset.data.scene_layouts import FEWEST_OBJECTS
 from picaset.data.scenes import MOST_OBJECTS
-from picaset.studio.errors import REFUSALS, Refused
+from picaset.studio.errors import REFUSALS
 from picaset.studio.lane import Lane
-from picaset.studio.pictures import IS_PICTURE, Picture, png_of
+from picaset.studio.pictures import IS_PICTURE, PICTURE, Picture
 from picaset.studio.rooms import Room, Settings
 from picaset.studio.rooms.scenes.pictures import CLEAR, Pictures, pictures
 from picaset.studio.rooms.scenes.schemas import Known, Scene, Seen, SeenRequest
 from picaset.studio.rooms.scenes.seeing import FOLDERS, Observers
+from picaset.studio.told import check_is_there, config_of
 
 
 def build_scenes_room(settings: Settings) -> Room | None:
@@ -21,16 +21,11 @@ def build_scenes_room(settings: Settings) -> Room | None:
     folders = settings.networks(FOLDERS)
     if not folders:
         return None
-    shown = pictures()
+    shown = pictures({CLEAR, *(config_of(folder).get("image_size", CLEAR) for folder in folders.values())})
     observers = Observers(folders, shown)
-    lane = Lane(observers.work, list(folders), advice="Choose fewer objects.")
-
-    def warm() -> None:
-        with suppress(Refused):
-            for name in folders:
-                lane.enqueue(name, Scene())
-
-    return Room("scenes", "Scenes", router_of(shown, observers, lane), warm=warm, close=lane.close)
+    lane = Lane(observers.work, [PICTURE, *folders], advice="Choose fewer objects.")
+    router = router_of(shown, observers, lane)
+    return Room("scenes", "Scenes", router, warm=lambda: lane.warm(Scene()), close=lane.close)
 
 
 def router_of(shown: Pictures, observers: Observers, lane: Lane) -> APIRouter:
@@ -47,15 +42,15 @@ def router_of(shown: Pictures, observers: Observers, lane: Lane) -> APIRouter:
         )
 
     @router.get("/picture", response_class=Picture, responses=IS_PICTURE)
-    def picture(scene: Annotated[Scene, Query()]) -> Picture:
+    async def picture(scene: Annotated[Scene, Query()]) -> Picture:
         """A scene, squeezed into a square."""
-        return Picture(png_of(shown.picture(scene, CLEAR)))
+        await shown.ready(scene.source)
+        return Picture(await lane.ask(PICTURE, scene))
 
     @router.post("/seen")
     async def seen(asked: SeenRequest) -> Seen:
         """What one network sees in a scene, step by step, judged by what is there."""
-        if asked.model not in observers.all:
-            raise Refused(404, f"The network {asked.model} is not there.")
+        check_is_there(asked.model, observers.all)
         found = await lane.ask(asked.model, asked.scene, page=asked.page, gesture=asked.gesture)
         return Seen(
             model=asked.model,

@@ -3,13 +3,14 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from picaset.data.scene_layouts import FEWEST_OBJECTS
 from picaset.data.scenes import MOST_OBJECTS
+from picaset.studio import told
 from picaset.studio.gesture import Gesture
+from picaset.studio.told import Seed, Source
 
-MOST_SEED = 1_000_000
 Place = Annotated[list[float], Field(min_length=2, max_length=2)]
 """How far right and down in the picture, from 0 to 1 inside of it."""
 
@@ -29,20 +30,9 @@ class ModelName(StrEnum):
     SLOT_ATTENTION = "slot-attention"
 
 
-class Source(BaseModel):
-    """Scenes."""
-
-    name: SourceName
-    title: str
-    about: str
-
-
-class Model(BaseModel):
+class Model(told.Model):
     """A network, as it is told on its card."""
 
-    name: ModelName
-    title: str
-    about: str
     num_steps: int
 
 
@@ -59,8 +49,10 @@ class Known(BaseModel):
 class Scene(BaseModel):
     """One scene: the same for the same seed."""
 
+    model_config = ConfigDict(extra="forbid")
+
     source: SourceName = SourceName.TRACED
-    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
+    seed: Seed = 0
     objects: Annotated[int, Field(ge=FEWEST_OBJECTS, le=MOST_OBJECTS)] | None = None
     """How many; any number if it is not said."""
 

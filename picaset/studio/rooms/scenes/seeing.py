@@ -15,8 +15,10 @@ from picaset.data.scenes import in_words
 from picaset.data.traced_scenes import STRETCH
 from picaset.models.scene_network import SceneNetwork
 from picaset.studio.lane import or_error
-from picaset.studio.rooms.scenes.pictures import Pictures, Shot
+from picaset.studio.pictures import PICTURE, png_of
+from picaset.studio.rooms.scenes.pictures import CLEAR, Pictures, Shot
 from picaset.studio.rooms.scenes.schemas import Model, ModelName, Prediction, Scene, Step, Thing
+from picaset.studio.told import config_of
 from picaset.tasks.scene_marks import mark
 
 FOLDERS = {
@@ -54,9 +56,9 @@ class Observer:
 
     @torch.no_grad()
     def see(self, scene: Scene, pictures: Pictures) -> Answer:
-        network = self.network
-        image = torch.as_tensor(pictures.picture(scene, network.config["image_size"])).movedim(-1, 0)[None]
-        shot = pictures.shot(scene)
+        network, size = self.network, self.network.config["image_size"]
+        image = torch.as_tensor(pictures.picture(scene, size)).movedim(-1, 0)[None]
+        shot = pictures.shot(scene, size)
         began = time.perf_counter()
         trace = network.trace(image)
         if trace is None:
@@ -99,6 +101,10 @@ def places_of(coordinates: Tensor, shot: Shot) -> list[list[float]]:
     return [[round(float(right), 4), round(float(down), 4)] for right, down in pixels]
 
 
+def steps_of(config: Mapping[str, Any]) -> int:
+    return config.get("num_test_steps") or config.get("num_steps", 0)
+
+
 def brightness(attention: Tensor) -> list[list[int]]:
     """For each template, its most looked-at place is 255."""
     relative = attention / attention.amax(dim=1, keepdim=True).clamp(min=1e-12)
@@ -107,17 +113,22 @@ def brightness(attention: Tensor) -> list[list[int]]:
 
 
 class Observers:
-    """All networks that are there, as work for a lane."""
+    """Pictures, and all networks that are there, as work for a lane."""
 
     def __init__(self, folders: Mapping[ModelName, Path], pictures: Pictures) -> None:
         self.all = {name: Observer(folder) for name, folder in folders.items()}
         self.pictures = pictures
 
     def work(self, kind: str, scenes: list[Scene]) -> list[Any]:
-        return [or_error(self.all[ModelName(kind)].see, scene, self.pictures) for scene in scenes]
+        return [or_error(self.answer, kind, scene) for scene in scenes]
+
+    def answer(self, kind: str, scene: Scene) -> bytes | Answer:
+        if kind == PICTURE:
+            return png_of(self.pictures.picture(scene, CLEAR))
+        return self.all[ModelName(kind)].see(scene, self.pictures)
 
     def told(self) -> list[Model]:
         return [
-            Model(name=name, title=TOLD[name][0], about=TOLD[name][1], num_steps=observer.network.num_test_steps)
+            Model(name=name, title=TOLD[name][0], about=TOLD[name][1], num_steps=steps_of(config_of(observer.folder)))
             for name, observer in self.all.items()
         ]

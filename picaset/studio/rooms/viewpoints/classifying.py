@@ -15,8 +15,10 @@ from picaset.models.pretrained import PretrainedNetwork
 from picaset.models.set_transformer import SetTransformer
 from picaset.models.view_classifier import ViewClassifier
 from picaset.studio.lane import or_error
+from picaset.studio.pictures import PICTURE, png_of
 from picaset.studio.rooms.viewpoints.photographs import Photographs
 from picaset.studio.rooms.viewpoints.schemas import Model, ModelName, View
+from picaset.studio.told import config_of
 from picaset.tasks.viewpoint_attention import as_shown, attention_to_places, heat_of, hottest
 
 PATCH_NUMBERS = 16
@@ -76,13 +78,13 @@ class Classifier:
         return config["dim_in"] // PATCH_NUMBERS if self.bag else config["channels_in"]
 
     def told(self, name: ModelName) -> Model:
-        config, attends = self.network.config, not isinstance(self.network, DeepSets)
+        config, attends = config_of(self.folder), self.kind.network is not DeepSets
         return Model(
             name=name,
             title=self.kind.title,
             about=self.kind.about,
-            num_steps=config.get("num_steps", 1) if attends else 0,
-            num_heads=config["num_heads"] if attends else 0,
+            num_steps=config.get("num_steps", 1) if attends and config else 0,
+            num_heads=config.get("num_heads", 0) if attends else 0,
         )
 
     @torch.no_grad()
@@ -102,17 +104,18 @@ class Classifier:
 
 
 class Classifiers:
-    """All networks that are there, as work for a lane."""
+    """Pictures, and all networks that are there, as work for a lane."""
 
     def __init__(self, folders: Mapping[ModelName, Path], photographs: Photographs) -> None:
         self.all = {name: Classifier(KINDS[name], folder) for name, folder in folders.items()}
         self.photographs = photographs
 
     def work(self, kind: str, views: list[View]) -> list[Any]:
-        return [or_error(self.answer, self.all[ModelName(kind)], view) for view in views]
+        return [or_error(self.answer, kind, view) for view in views]
 
-    def answer(self, classifier: Classifier, view: View) -> Answer:
-        return classifier.see(self.photographs.take(view))
+    def answer(self, kind: str, view: View) -> bytes | Answer:
+        taken = self.photographs.take(view)
+        return png_of(taken[0].numpy()) if kind == PICTURE else self.all[ModelName(kind)].see(taken)
 
     def told(self) -> list[Model]:
         return [classifier.told(name) for name, classifier in self.all.items()]

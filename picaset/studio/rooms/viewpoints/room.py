@@ -1,19 +1,19 @@
 """The routes of the room: which toys and networks there are, a picture, and what a network takes it for."""
 
-from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from picaset.data.crops import CROP
-from picaset.data.views import SIZE, TRAINING_AZIMUTHS
-from picaset.studio.errors import REFUSALS, Refused
+from picaset.data.views import CATEGORIES, LABELS, SIZE, TRAINING_AZIMUTHS
+from picaset.studio.errors import REFUSALS
 from picaset.studio.lane import Lane
-from picaset.studio.pictures import IS_PICTURE, Picture, png_of
+from picaset.studio.pictures import IS_PICTURE, PICTURE, Picture
 from picaset.studio.rooms import Room, Settings
 from picaset.studio.rooms.viewpoints.classifying import KINDS, Classifiers
 from picaset.studio.rooms.viewpoints.photographs import Photographs, photographs
 from picaset.studio.rooms.viewpoints.schemas import Category, Known, Seen, SeenRequest, View
+from picaset.studio.told import check_is_there
 
 
 def build_viewpoints_room(settings: Settings) -> Room | None:
@@ -23,14 +23,15 @@ def build_viewpoints_room(settings: Settings) -> Room | None:
         return None
     pictures = photographs()
     classifiers = Classifiers(folders, pictures)
-    lane = Lane(classifiers.work, list(folders), advice="Try again in a moment.")
+    lane = Lane(classifiers.work, [PICTURE, *folders], advice="Try again in a moment.")
 
-    def warm() -> None:
-        with suppress(Refused):
-            for name in folders:
-                lane.enqueue(name, View(category=Category.ANIMAL, instance=0))
-
-    return Room("viewpoints", "Viewpoints", router_of(pictures, classifiers, lane), warm=warm, close=lane.close)
+    return Room(
+        "viewpoints",
+        "Viewpoints",
+        router_of(pictures, classifiers, lane),
+        warm=lambda: lane.warm(View(category=Category.ANIMAL, instance=0)),
+        close=lane.close,
+    )
 
 
 def router_of(pictures: Photographs, classifiers: Classifiers, lane: Lane) -> APIRouter:
@@ -42,20 +43,22 @@ def router_of(pictures: Photographs, classifiers: Classifiers, lane: Lane) -> AP
         return Known(
             sources=pictures.told(),
             models=classifiers.told(),
+            categories=list(CATEGORIES),
+            instances=len(LABELS["instance"]),
             training_azimuths=list(TRAINING_AZIMUTHS),
             crop=[CROP, SIZE],
         )
 
     @router.get("/picture", response_class=Picture, responses=IS_PICTURE)
-    def picture(view: Annotated[View, Query()]) -> Picture:
+    async def picture(view: Annotated[View, Query()]) -> Picture:
         """A view, by the first camera."""
-        return Picture(png_of(pictures.take(view)[0].numpy()))
+        await pictures.ready(view.source)
+        return Picture(await lane.ask(PICTURE, view))
 
     @router.post("/seen")
     async def seen(asked: SeenRequest) -> Seen:
         """What one network takes a view for, and where it looked."""
-        if asked.model not in classifiers.all:
-            raise Refused(404, f"The network {asked.model} is not there.")
+        check_is_there(asked.model, classifiers.all)
         found = await lane.ask(asked.model, asked.view, page=asked.page, gesture=asked.gesture)
         return Seen(
             model=asked.model,

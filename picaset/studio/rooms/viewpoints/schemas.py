@@ -3,8 +3,9 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from picaset.studio import told
 from picaset.studio.gesture import Gesture
 
 
@@ -16,7 +17,7 @@ class SourceName(StrEnum):
 
 
 class Category(StrEnum):
-    """What a toy is, in the order of the networks' answers."""
+    """What a toy is: :data:`picaset.data.views.CATEGORIES`."""
 
     ANIMAL = "animal"
     HUMAN = "human"
@@ -42,24 +43,20 @@ Azimuth = Annotated[int, Field(ge=0, le=35)]
 Lighting = Annotated[int, Field(ge=0, le=5)]
 
 
-class Source(BaseModel):
+class Source(told.Source):
     """Toys."""
 
-    name: SourceName
-    title: str
-    about: str
     azimuth_step: int
     """Between two azimuths that there are, in tens of degrees."""
     trained_instances: list[int]
-    """Toys of each category that training had, from other azimuths."""
+    """Toys of each category that training had, from some azimuths."""
+    trained_elevations: list[int]
+    trained_lightings: list[int]
 
 
-class Model(BaseModel):
+class Model(told.Model):
     """A network, as it is told on its card."""
 
-    name: ModelName
-    title: str
-    about: str
     num_steps: int
     """Of its attention to the picture; 0 if it has none."""
     num_heads: int
@@ -70,6 +67,10 @@ class Known(BaseModel):
 
     sources: list[Source]
     models: list[Model]
+    categories: list[str]
+    """In the order of the networks' answers."""
+    instances: int
+    """Toys of a category."""
     training_azimuths: list[int]
     """Tens of degrees."""
     crop: Annotated[list[int], Field(min_length=2, max_length=2)]
@@ -78,6 +79,8 @@ class Known(BaseModel):
 
 class View(BaseModel):
     """One toy from one viewpoint in one light."""
+
+    model_config = ConfigDict(extra="forbid")
 
     source: SourceName = SourceName.TOYS
     category: Category
