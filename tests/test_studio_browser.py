@@ -2,36 +2,22 @@
 
 import csv
 import io
-import json
 import re
-import shutil
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Error, expect
+from playwright.sync_api import expect
 
-from tests.studio import RECORDS, served
+from tests.studio import served
 
 pytestmark = pytest.mark.browser
-RUNS = ("clustering-ae32-pb-quick-seed0", "clustering-set-transformer-quick-seed0")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Path:
-    """Two finished runs, and one with a broken file."""
-    folder = tmp_path_factory.mktemp("runs")
-    for name in RUNS:
-        shutil.copytree(RECORDS / name, folder / name)
-    shutil.copytree(RECORDS / RUNS[0], folder / "broken")
-    (folder / "broken/config.json").write_text('{"format": "picaset-exp')
-    return folder
-
-
-@pytest.fixture(scope="module")
-def address(runs):
-    with served(runs) as found:
+def address():
+    with served() as found:
         yield found
 
 
@@ -258,45 +244,3 @@ def test_a_studio_that_is_gone_is_told(cluster, address):
     cluster.unroute("**/api/cluster/csv")
     click_board(cluster, 0.5, 0.5)
     assert number_of_points(cluster) == 401
-
-
-def test_runs_show_curves_settings_and_tables_and_what_is_broken(page, address, runs):
-    page.goto(f"{address}/#runs")
-    expect(page.locator("#runs-count")).to_have_text("3 of 3 runs, 1 cannot be read")
-    expect(page.locator(".broken .state")).to_contain_text("config.json is not JSON")
-    expect(page.locator("#runs-last")).to_contain_text(f"{RUNS[0]}: -1.608 at step 6000")
-    assert page.locator("#runs-chart canvas").count() == 1
-    settings = page.locator("#runs-settings tr")
-    expect(settings.filter(has_text="pool")).to_contain_text("picaso")
-    expect(settings.filter(has_text="pool")).to_contain_text("attention")
-    assert settings.filter(has_text="num_inducing").count() == 0
-    page.uncheck("#runs-differing")
-    assert settings.filter(has_text="num_inducing").count() == 1
-    expect(page.locator("#runs-tables td").filter(has_text="Set Transformer").first).to_be_visible()
-    expect(page.locator("#runs-tables .published").filter(has_text="paper -1.563").first).to_be_visible()
-    page.fill("#runs-filter", "transformer")
-    assert page.locator("#runs-list li").count() == 1
-
-
-def test_a_curve_moves_while_a_run_trains(page, address, runs):
-    live = runs / "live"
-    shutil.copytree(RECORDS / RUNS[0], live)
-    (live / "result.json").unlink()
-    page.goto(f"{address}/#runs")
-    expect(page.locator("#runs-last")).to_contain_text("live: -1.608 at step 6000")
-    drawn = page.evaluate("document.querySelector('#runs-chart canvas').toDataURL()")
-    with (live / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"step": 6500, "loss": 1.0, "score": -1.25, "seconds": 1.0}) + "\n")
-    expect(page.locator("#runs-last")).to_contain_text("live: -1.250 at step 6500")
-    assert page.evaluate("document.querySelector('#runs-chart canvas').toDataURL()") != drawn
-    shutil.rmtree(live)
-    expect(page.locator("#runs-count")).to_have_text("3 of 3 runs, 1 cannot be read")
-
-
-def test_a_page_from_elsewhere_cannot_read_the_studio(browser, address):
-    context = browser.new_context()
-    stranger = context.new_page()
-    stranger.goto("data:text/html,<title>elsewhere</title>")
-    with pytest.raises(Error, match="Failed to fetch"):
-        stranger.evaluate(f"fetch('{address}/api/runs/list').then((answer) => answer.text())")
-    context.close()

@@ -1,14 +1,15 @@
 """The rooms of pictures as a person uses them, in headless Chromium; small networks, most of them untrained."""
 
 import re
+from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.studio import served
 
 pytestmark = pytest.mark.browser
-ROOMS = ("cluster", "viewpoints", "odd", "scenes", "runs")
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,7 @@ def test_a_set_has_the_size_and_the_attributes_that_are_chosen(odd):
     odd.select_option("#odd-second", "Smiling")
     expect(odd.locator(".notice")).to_contain_text("Two different attributes are needed")
     expect(odd.locator(".face")).to_have_count(64)
+    expect(odd.locator("#odd-second")).to_have_value("Wearing_Hat")
 
 
 @pytest.fixture
@@ -123,8 +125,8 @@ def test_a_toy_is_turned_with_keys_and_by_dragging_and_named_anew(viewpoints):
     for _ in range(6):
         viewpoints.keyboard.press("ArrowRight")
     expect(viewpoints.locator("#view-dial")).to_have_attribute("aria-valuenow", "60")
-    expect(viewpoints.locator("#view-place")).to_contain_text(
-        "Azimuth 60°: novel, 20° from training; a toy that training never"
+    expect(viewpoints.locator("#view-place")).to_have_text(
+        "Training had this elevation and this lighting. New to the networks: this azimuth (20° away) and this toy."
     )
     turned = pixels_after(viewpoints, before)
     box = viewpoints.locator("#view-dial").bounding_box()
@@ -133,7 +135,14 @@ def test_a_toy_is_turned_with_keys_and_by_dragging_and_named_anew(viewpoints):
     viewpoints.mouse.down()
     viewpoints.mouse.move(middle[0], middle[1] + 40, steps=6)
     viewpoints.mouse.up()
-    expect(viewpoints.locator("#view-place")).to_contain_text("Azimuth 180°: novel, 120° from training")
+    expect(viewpoints.locator("#view-dial")).to_have_attribute(
+        "aria-valuetext", "180 degrees, 120 degrees from the nearest of training"
+    )
+    viewpoints.fill("#view-elevation", "1")
+    viewpoints.fill("#view-lighting", "3")
+    expect(viewpoints.locator("#view-place")).to_have_text(
+        "Training had this lighting. New to the networks: this azimuth (120° away), this elevation and this toy."
+    )
     pixels_after(viewpoints, turned)
     for card in viewpoints.locator(".view-card").all():
         odds = [float(text) for text in card.locator(".odds .number").all_inner_texts()]
@@ -146,7 +155,9 @@ def test_a_whole_turn_counts_who_is_right_at_familiar_and_at_novel_views(viewpoi
     viewpoints.select_option("#view-category", "car")
     viewpoints.click("#view-turn")
     for card in viewpoints.locator(".view-card").all():
-        expect(card.locator(".hint").last).to_have_text(re.compile(r"\d of 6 views as in training, at \d+ of 12 novel"))
+        expect(card.locator(".hint").last).to_have_text(
+            re.compile(r"\d of 6 azimuths of training, at \d+ of 12 others")
+        )
     expect(viewpoints.locator("#view-turn")).to_have_text("Turn it once around")
     expect(viewpoints.locator("#view-verdict")).to_have_text(re.compile("says|know"))
 
@@ -174,7 +185,7 @@ def scenes(page, address):
 def judged(page) -> None:
     """Both networks have said what they see, and the picture is there."""
     expect(page.locator("#scene-verdict")).to_have_text(
-        re.compile(r"PICASO: \d of \d+ found, \d+ not there, \d+ missed; Slot Attention: \d of \d+ found, .* missed\.")
+        re.compile(r"PICASO: \d of \d+ found, \d+ wrong, \d+ missed; Slot Attention: \d of \d+ found, .* missed\.")
     )
     page.wait_for_function(
         """() => document.querySelector("#scene-canvas").getContext("2d").getImageData(20, 20, 1, 1).data[3] === 255"""
@@ -190,14 +201,14 @@ def test_what_is_seen_is_listed_in_words_and_marked_in_the_picture(scenes):
         scenes.select_option("#scene-objects", str(count))
         judged(scenes)
         expect(scenes.locator("#scene-counts")).to_contain_text(f"of {count} found")
-        found, invented, missed = map(int, re.findall(r"(\d+) (?:of|not|missed)", scenes.inner_text("#scene-counts")))
+        found, invented, missed = map(int, re.findall(r"(\d+) (?:of|wrong|missed)", scenes.inner_text("#scene-counts")))
         assert found + missed == count
         assert scenes.locator("#scene-list button").count() == found + invented
         assert scenes.locator("#scene-missed li").count() == missed
         assert scenes.locator("#scene-marks .found").count() == found
         assert scenes.locator("#scene-marks g").count() == found + invented + missed
         for words in scenes.locator("#scene-list button span:nth-child(3)").all_inner_texts():
-            assert re.fullmatch(r"(small|large) \w+ (rubber|metal) (cube|sphere|cylinder)( \(not there\))?", words)
+            assert re.fullmatch(r"(small|large) \w+ (rubber|metal) (cube|sphere|cylinder)( \(wrong\))?", words)
     before = pixels(scenes, "#scene-canvas")
     scenes.click("#scene-new")
     pixels_after(scenes, before, "#scene-canvas")
@@ -224,12 +235,22 @@ def test_pointing_at_an_object_shows_what_its_template_looked_at_step_by_step(sc
     expect(scenes.locator("#scene-model-about")).to_contain_text("Ten slots compete")
 
 
+ROOMS: dict[str, Callable[[Page], object]] = {
+    "cluster": lambda page: page.wait_for_selector("#cards .card"),
+    "viewpoints": answered,
+    "odd": scored,
+    "scenes": judged,
+    "runs": lambda page: page.wait_for_selector("#runs-list li"),
+}
+"""Of each, when it is there."""
+
+
 @pytest.mark.parametrize("width", [390, 1600])
 def test_every_room_fits_any_width_in_both_colours_and_every_control_says_what_it_does(page, address, width):
     page.set_viewport_size({"width": width, "height": 900})
-    for room in ROOMS:
+    for room, is_there in ROOMS.items():
         page.goto(f"{address}/#{room}")
-        page.wait_for_selector(f"#room-{room}:not([hidden])")
+        is_there(page)
         backgrounds = set[str]()
         for theme in ("light", "dark"):
             page.select_option("#theme", theme)
@@ -237,10 +258,15 @@ def test_every_room_fits_any_width_in_both_colours_and_every_control_says_what_i
             assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert len(backgrounds) == 2
     unnamed = page.evaluate(
-        """() => [...document.querySelectorAll("button, select, input, textarea, img, canvas")]
+        """() => [...document.querySelectorAll("button, select, input, textarea, img, canvas, [role=slider]")]
         .filter((control) => !control.closest("[aria-hidden]"))
-        .filter((control) => !(control.labels?.length || control.textContent.trim() || control.ariaLabel
+        .filter((control) => !(control.labels?.length || control.ariaLabel
+          || !control.matches("select, input, textarea") && control.textContent.trim()
           || control.alt !== undefined && control.getAttribute("alt") !== null || control.closest("#runs-chart")))
         .map((control) => control.outerHTML)"""
     )
     assert unnamed == []
+    assert page.locator("div[aria-label]:not([role])").count() == 0  # a name that nobody would say
+    for section in page.locator("section.room").all():
+        levels = [int(head.evaluate("(one) => one.tagName[1]")) for head in section.locator("h1, h2, h3").all()]
+        assert all(after <= before + 1 for before, after in pairwise([0, *levels]))

@@ -1,34 +1,35 @@
 // Asking the server: one way to get an answer or a readable error, and one to ask again and again while a hand moves.
 
-export async function ask(path, { body, signal } = {}) {
-  const options = body === undefined ? { signal } : {
-    method: "POST", body, signal, headers: { "Content-Type": "application/json" },
-  };
+const GONE = "The studio does not answer; is it still running in the terminal?";
+
+// What it answers, or an error with its own words.
+async function answerOf(path, options, read) {
   let response;
   try {
     response = await fetch(path, options);
+    if (response.ok) return await read(response);
   } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Error("The studio does not answer; is it still running in the terminal?");
+    throw error.name === "AbortError" ? error : new Error(GONE);
   }
   const found = await response.json().catch((error) => {
     if (error.name === "AbortError") throw error;
     return {};
   });
-  if (response.ok) return found;
   const error = new Error(found.message ?? `The studio answered with an error (${response.status}).`);
   error.status = response.status;
   throw error;
 }
 
-// A picture, once it is there.
-export function pictureOf(address) {
-  return new Promise((resolve, reject) => {
-    const image = new Image();
-    image.onload = () => resolve(image);
-    image.onerror = () => reject(new Error("This picture cannot be shown."));
-    image.src = address;
-  });
+export function ask(path, { body, signal } = {}) {
+  const options = body === undefined ? { signal } : {
+    method: "POST", body, signal, headers: { "Content-Type": "application/json" },
+  };
+  return answerOf(path, options, (response) => response.json());
+}
+
+// A picture, to be drawn.
+export async function pictureOf(path, { signal } = {}) {
+  return createImageBitmap(await answerOf(path, { signal }, (response) => response.blob()));
 }
 
 // One question at a time, always the newest next. A question that is answered soon may end, so that something is seen

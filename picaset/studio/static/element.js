@@ -25,6 +25,20 @@ export function write(place, words) {
 
 // Names as one says them.
 export function listed(names) {
-  const quoted = names.map((name) => name.replace(", ", " "));
-  return quoted.length > 1 ? `${quoted.slice(0, -1).join(", ")} and ${quoted.at(-1)}` : quoted[0];
+  const plain = names.map((name) => name.replace(", ", " ")); // a name with a comma would look like two
+  return plain.length > 1 ? `${plain.slice(0, -1).join(", ")} and ${plain.at(-1)}` : plain[0];
+}
+
+// Choices by name and title, in a list; where there is but one, there is nothing to choose.
+export function offer(select, choices) {
+  select.replaceChildren(...choices.map(({ name, title }) => new Option(title, name)));
+  select.disabled = choices.length < 2;
+}
+
+// The same side by side; the first is chosen.
+export function segments(place, group, choices) {
+  for (const label of place.querySelectorAll("label")) label.remove();
+  place.append(...choices.map(({ name, title }, index) => element("label", {},
+    element("input", { type: "radio", name: group, value: name, checked: index === 0 }),
+    element("span", { textContent: title }))));
 }

@@ -1,10 +1,17 @@
 // The frame: which room is open, in which colours. A room's script is loaded when its door is first opened.
 
+import { tell } from "./notice.js";
+
 const sections = [...document.querySelectorAll("[data-room]")];
 const doors = [...document.querySelectorAll("[data-door]")];
-const rooms = new Map();
+let current = ""; // the room whose door was opened last
+let entered = null; // its script, once that is there
+const failures = new Map(); // how often a script did not come; a browser does not try the same address again
 
 async function open(name) {
+  current = name;
+  entered?.leave?.();
+  entered = null;
   for (const section of sections) section.hidden = section.dataset.room !== name;
   for (const door of doors) {
     if (door.dataset.door === name) door.setAttribute("aria-current", "page");
@@ -12,10 +19,18 @@ async function open(name) {
   }
   const title = doors.find((door) => door.dataset.door === name).textContent;
   document.title = `${title} · picaset studio`;
-  if (!rooms.has(name)) rooms.set(name, import(`/rooms/${name}/room.js`));
-  const opened = await rooms.get(name);
-  opened.enter?.();
-  for (const [other, room] of rooms) if (other !== name) (await room).leave?.();
+  let room;
+  try {
+    const again = failures.has(name) ? `?again=${failures.get(name)}` : "";
+    room = await import(`/rooms/${name}/room.js${again}`); // the browser keeps what it has loaded
+  } catch {
+    failures.set(name, (failures.get(name) ?? 0) + 1);
+    if (current === name) tell(`${title} cannot be opened; is the studio still running in the terminal? If it is, reload the page.`);
+    return;
+  }
+  if (current !== name || entered === room) return; // another door was opened meanwhile, or the same one twice
+  entered = room;
+  room.enter?.();
 }
 
 function fromAddress() {

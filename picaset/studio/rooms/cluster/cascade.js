@@ -1,6 +1,7 @@
 // The cascade at work: a step, a template, and where it looks.
 
 import { ask, Newest } from "/static/ask.js";
+import { segments } from "/static/element.js";
 import { boundsOf } from "./points.js";
 import { View } from "./view.js";
 import { inWords } from "./cards.js";
@@ -58,17 +59,8 @@ export class Cascade {
   offerTemplates(count) {
     const place = this.part("#templates");
     if (place.querySelectorAll("input").length === count + 1) return;
-    place.querySelectorAll("label").forEach((label) => label.remove());
-    for (const value of ["all", ...Array.from({ length: count }, (_, index) => String(index))]) {
-      const label = document.createElement("label");
-      const input = Object.assign(document.createElement("input"), {
-        type: "radio", name: "template", value, checked: value === "all",
-      });
-      const words = document.createElement("span");
-      words.textContent = value === "all" ? "All templates" : `Template ${Number(value) + 1}`;
-      label.append(input, words);
-      place.append(label);
-    }
+    const each = Array.from({ length: count }, (_, index) => ({ name: String(index), title: `Template ${index + 1}` }));
+    segments(place, "template", [{ name: "all", title: "All templates" }, ...each]);
   }
 
   play() {

@@ -1,7 +1,7 @@
 // The room: points on a board, a card for each method, a cascade step by step.
 
 import { ask, Newest } from "/static/ask.js";
-import { write } from "/static/element.js";
+import { offer, write } from "/static/element.js";
 import { tell } from "/static/notice.js";
 import { colours as readColours } from "/static/palette.js";
 import { Board } from "./board.js";
@@ -249,10 +249,6 @@ function shortcut(event) {
     part(`#tools input[value=${tool}]`).checked = true;
     part("#board-state").textContent = `Tool: ${tool}`;
   }
-}
-
-function offer(select, entries) {
-  for (const { name, title } of entries) select.append(new Option(title, name));
 }
 
 async function begin() {

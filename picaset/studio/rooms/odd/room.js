@@ -1,45 +1,67 @@
 // The room: faces that are swapped, added and removed, and what each network says of every one of them.
 
 import { ask, Newest } from "/static/ask.js";
-import { element, write } from "/static/element.js";
+import { element, offer, write } from "/static/element.js";
 import { tell } from "/static/notice.js";
 import { inWords, Tile } from "./tiles.js";
 
 const section = document.querySelector("#room-odd");
 const part = (selector) => section.querySelector(selector);
 const page = crypto.randomUUID();
-const LEAST = 3;
-const MOST = 64;
+let known = null;
 let seed = 1; // the generalized cascade finds the odd face of the first set
 let gesture = 0;
+let offered = null; // a source and its attributes, as they can be chosen
+let shown = null; // the wish that the set answers
 let pair = [];
 let tiles = [];
 let models = [];
-let sources = [];
-
-const source = () => part("#odd-source").value;
+let changes = Promise.resolve();
 
 // One set is asked for at a time; the newest wish is next.
 const sets = new Newest({
-  send: (address, signal) => ask(address, { signal }),
-  show: (found) => {
+  send: ({ source, size, first, second, number }, signal) => {
+    const asked = { source, size, seed: number, ...(first && { first }), ...(second && { second }) };
+    return ask(`/api/odd/set?${new URLSearchParams(asked)}`, { signal });
+  },
+  show: (found, wish) => {
+    shown = wish;
     pair = found.pair;
     tiles = found.faces.map(makeTile);
     part("#odd-faces").replaceChildren(...tiles.map((tile) => tile.element));
     changed();
   },
-  fail: (error) => tell(error.message),
+  fail: (error) => {
+    if (sets.next === null) restore(error);
+  },
 });
 
 function wantSet() {
-  const size = part("#odd-size").value;
-  const chosen = ["first", "second"].filter((name) => part(`#odd-${name}`).value)
-    .map((name) => `&${name}=${encodeURIComponent(part(`#odd-${name}`).value)}`).join("");
-  sets.want(`/api/odd/set?source=${source()}&size=${size}&seed=${seed}${chosen}`);
+  if (offered === null) return;
+  const [first, second] = ["first", "second"].map((name) => part(`#odd-${name}`).value);
+  sets.want({ ...offered, size: part("#odd-size").value, first, second, number: seed });
+}
+
+// What cannot be done leaves the set as it was, and so everything that says how it is.
+function restore(error) {
+  tell(error.message);
+  write(part("#odd-verdict"), shown ? "The set stays as it was." : error.message);
+  if (shown === null) return;
+  part("#odd-source").value = shown.source;
+  offerAttributes(shown);
+  part("#odd-first").value = shown.first;
+  part("#odd-second").value = shown.second;
+  tellSize();
+  judge();
 }
 
 function makeTile(face) {
-  return new Tile(face, source(), models, { swap, remove });
+  return new Tile(face, shown.source, models, { swap, remove });
+}
+
+function tellSize() {
+  part("#odd-size").value = tiles.length;
+  write(part("#odd-size-shown"), String(tiles.length));
 }
 
 // The set is another one: every network is asked again.
@@ -47,41 +69,50 @@ function changed() {
   gesture += 1;
   tiles.forEach((tile, index) => {
     tile.number(index);
-    tile.remove.disabled = tiles.length <= LEAST;
+    tile.remove.disabled = tiles.length <= known.smallest;
     tile.reveal(pair, part("#odd-reveal").checked);
     tile.wait();
   });
-  part("#odd-size").value = tiles.length;
-  write(part("#odd-size-shown"), String(tiles.length));
-  for (const button of section.querySelectorAll("[data-add]")) button.disabled = tiles.length >= MOST;
-  const question = { gesture, faces: tiles.map((tile) => tile.face.number), shown: tiles, source: source() };
+  tellSize();
+  for (const button of section.querySelectorAll("[data-add]")) button.disabled = tiles.length >= known.largest;
+  const question = { gesture, faces: tiles.map((tile) => tile.face.number), tiles, source: shown.source };
   for (const model of models) model.newest.want(question);
   judge();
 }
 
-async function another(kind) {
-  seed += 1;
-  const but = tiles.map((tile) => `&but=${tile.face.number}`).join("");
-  const [first, second] = pair.map(encodeURIComponent);
-  return ask(`/api/odd/another?source=${source()}&kind=${kind}&first=${first}&second=${second}&seed=${seed}${but}`);
+// One more face for the set that is shown now. One comes after the other, so that none comes twice; none comes to a set
+// that was replaced in between.
+function bring(kind, place) {
+  const before = shown;
+  changes = changes.then(async () => {
+    if (shown === null || shown !== before) return;
+    seed += 1;
+    const asked = new URLSearchParams({ source: shown.source, kind, first: pair[0], second: pair[1], seed });
+    for (const tile of tiles) asked.append("but", tile.face.number);
+    try {
+      const face = await ask(`/api/odd/another?${asked}`);
+      if (shown !== before) return;
+      place(makeTile(face));
+      changed();
+    } catch (error) {
+      tell(error.message);
+    }
+  });
 }
 
 // For a face of the same kind, so that the question stays the same.
-async function swap(tile) {
-  const kind = { 0: "odd", 1: "any", 2: "fits" }[tile.shares(pair)];
-  await change(async () => {
-    const made = makeTile(await another(kind));
-    if (!tiles.includes(tile)) return; // a new set came in between
+function swap(tile) {
+  bring({ 0: "odd", 1: "any", 2: "fits" }[tile.shares(pair)], (made) => {
+    if (!tiles.includes(tile)) return; // it was removed in between
     tiles = tiles.map((one) => (one === tile ? made : one));
     tile.element.replaceWith(made.element);
     made.swap.focus();
   });
 }
 
-async function add(kind) {
-  await change(async () => {
-    const made = makeTile(await another(kind));
-    if (tiles.length >= MOST) return;
+function add(kind) {
+  bring(kind, (made) => {
+    if (tiles.length >= known.largest) return;
     tiles = [...tiles, made];
     part("#odd-faces").append(made.element);
   });
@@ -89,21 +120,12 @@ async function add(kind) {
 
 function remove(tile) {
   const place = tiles.indexOf(tile);
-  if (place < 0 || tiles.length <= LEAST) return;
+  if (place < 0 || tiles.length <= known.smallest) return;
   tiles = tiles.filter((one) => one !== tile);
   tile.element.remove();
   changed();
   const near = tiles[Math.min(place, tiles.length - 1)];
   (near.remove.disabled ? near.swap : near.remove).focus();
-}
-
-async function change(step) {
-  try {
-    await step();
-    changed();
-  } catch (error) {
-    tell(error.message);
-  }
 }
 
 function makeModel(model, index) {
@@ -117,11 +139,11 @@ function makeModel(model, index) {
     send: ({ gesture: number, faces, source: from }, signal) => ask("/api/odd/scores", {
       body: JSON.stringify({ model: model.name, source: from, faces, page, gesture: number }), signal,
     }),
-    show: (result, { shown }) => {
+    show: (result, { tiles: asked }) => {
       if (result.gesture !== gesture) return; // of a set that has changed since; its answer comes next
       const top = result.scores.indexOf(Math.max(...result.scores));
-      result.scores.forEach((value, place) => shown[place].show(index, value, place === top));
-      made.result = { gesture: result.gesture, top: shown[top], score: result.scores[top] };
+      result.scores.forEach((value, place) => asked[place].show(index, value, place === top));
+      made.result = { gesture: result.gesture, top: asked[top], score: result.scores[top] };
       write(time, `${result.milliseconds.toFixed(0)} ms`);
       judge();
     },
@@ -160,12 +182,26 @@ function judge() {
   if (parts.length) write(part("#odd-verdict"), `${truth}${parts.join("; ")}.`);
 }
 
-async function offerAttributes() {
-  const { names } = await ask(`/api/odd/attributes?source=${source()}`);
-  for (const select of [part("#odd-first"), part("#odd-second")]) {
-    select.replaceChildren(new Option("any attribute", ""), ...names.map((name) => new Option(inWords(name), name)));
+function offerAttributes({ source, names }) {
+  offered = { source, names };
+  const choices = [{ name: "", title: "any attribute" }, ...names.map((name) => ({ name, title: inWords(name) }))];
+  offer(part("#odd-first"), choices);
+  offer(part("#odd-second"), choices);
+  write(part("#odd-about"), known.sources.find((one) => one.name === source).about);
+}
+
+// Another source: its attributes, and then a set of its faces. The first time, photographs are decoded.
+async function takeSource() {
+  const source = part("#odd-source").value;
+  write(part("#odd-verdict"), "Reading the faces …");
+  try {
+    const { names } = await ask(`/api/odd/attributes?source=${source}`);
+    if (part("#odd-source").value !== source) return; // yet another one was chosen meanwhile
+    offerAttributes({ source, names });
+    wantSet();
+  } catch (error) {
+    if (part("#odd-source").value === source) restore(error);
   }
-  write(part("#odd-about"), sources.find((one) => one.name === source()).about);
 }
 
 function listen() {
@@ -183,30 +219,20 @@ function listen() {
     wantSet();
   });
   for (const select of [part("#odd-first"), part("#odd-second")]) select.addEventListener("change", wantSet);
-  part("#odd-source").addEventListener("change", async () => {
-    write(part("#odd-verdict"), "Reading the faces …"); // the first time, photographs are decoded
-    try {
-      await offerAttributes();
-      wantSet();
-    } catch (error) {
-      tell(error.message);
-    }
-  });
+  part("#odd-source").addEventListener("change", takeSource);
   for (const button of section.querySelectorAll("[data-add]")) {
     button.addEventListener("click", () => add(button.dataset.add));
   }
 }
 
 async function begin() {
-  listen();
   try {
-    const known = await ask("/api/odd/known");
-    sources = known.sources;
-    part("#odd-source").append(...sources.map(({ name, title }) => new Option(title, name)));
-    part("#odd-source").disabled = sources.length < 2;
+    known = await ask("/api/odd/known");
+    Object.assign(part("#odd-size"), { min: known.smallest, max: known.largest });
+    offer(part("#odd-source"), known.sources);
     models = known.models.map(makeModel);
-    await offerAttributes();
-    wantSet();
+    listen();
+    await takeSource();
   } catch (error) {
     tell(error.message);
   }

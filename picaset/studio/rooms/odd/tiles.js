@@ -15,6 +15,8 @@ export class Tile {
     this.swap.addEventListener("click", () => swap(this));
     this.remove.addEventListener("click", () => remove(this));
     this.image = element("img", { src: `/api/odd/face/${source}/${face.number}`, width: 128, height: 128 });
+    this.image.addEventListener("error", () => this.image.replaceWith(
+      element("p", { className: "hint", textContent: "This picture cannot be shown." })));
     this.truth = element("p", { className: "truth" });
     this.said = models.map((model, index) => {
       const bar = element("div", { className: "bar" });

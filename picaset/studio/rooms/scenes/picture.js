@@ -1,4 +1,4 @@
-// The scene with its marks: a number where an object was found, a diamond where none is, a square where one was missed.
+// The scene with its marks: a number where an object was found, a diamond where none is or it was found already, a square where one was missed.
 // While a template is pointed at, the picture stays bright where it looked.
 
 import { shape } from "/static/element.js";

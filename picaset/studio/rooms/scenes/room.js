@@ -1,7 +1,7 @@
 // The room: a scene, what a network sees in it step by step, and what each of its templates looks at.
 
 import { ask, Newest, pictureOf } from "/static/ask.js";
-import { element, write } from "/static/element.js";
+import { element, offer, segments, write } from "/static/element.js";
 import { tell } from "/static/notice.js";
 import { Picture } from "./picture.js";
 
@@ -21,14 +21,23 @@ const picture = new Picture({
   keep: (template) => keep(template),
 });
 
-// One picture at a time, always the newest next.
+// Always the newest; the networks are asked about what is there to be seen.
 const pictures = new Newest({
-  send: (scene) => pictureOf(`/api/scenes/picture?${new URLSearchParams(scene)}`),
-  show: (image) => {
+  patience: 0, // an older scene is of no use
+  send: ({ scene }, signal) => pictureOf(`/api/scenes/picture?${new URLSearchParams(scene)}`, { signal }),
+  show: (image, question) => {
+    if (question.gesture !== gesture) return;
     picture.image = image;
     drawPicture();
+    write(part("#scene-verdict"), "Waiting for the networks …");
+    for (const model of models) model.newest.want(question);
   },
-  fail: (error) => tell(error.message),
+  fail: (error, question) => {
+    if (question.gesture !== gesture) return;
+    tell(error.message);
+    write(part("#scene-verdict"), error.message);
+    write(part("#scene-counts"), "no picture");
+  },
 });
 
 const chosen = () => models.find((model) => model.name === part("#scene-model input:checked")?.value);
@@ -36,23 +45,24 @@ const step = () => Number(part("#scene-step").value);
 const current = () => pointed ?? kept;
 const stepOf = (model) => model?.result?.steps[Math.min(step(), model.result.steps.length - 1)];
 
-// Another scene: every network is asked.
+// Another scene: of this one nothing is left.
 function wantScene() {
   gesture += 1;
   kept = pointed = null;
   const objects = part("#scene-objects").value;
   const scene = { source: part("#scene-source").value, seed, ...(objects && { objects: Number(objects) }) };
   write(part("#scene-verdict"), "Rendering a scene …");
-  pictures.want(scene);
   for (const model of models) {
     model.result = null;
-    model.newest.want({ gesture, scene });
+    model.problem = "";
   }
+  picture.image = null;
+  pictures.want({ gesture, scene });
   show();
 }
 
 function makeModel(model) {
-  const made = { ...model, result: null };
+  const made = { ...model, result: null, problem: "" };
   made.newest = new Newest({
     patience: 0, // an older scene is of no use
     send: (question, signal) => ask("/api/scenes/seen", {
@@ -64,9 +74,11 @@ function makeModel(model) {
       judge();
       if (made === chosen()) show();
     },
-    fail: (error) => {
-      tell(error.message);
-      write(part("#scene-verdict"), error.message);
+    fail: (error, question) => {
+      if (question.gesture !== gesture) return;
+      made.problem = error.message;
+      judge();
+      if (made === chosen()) show();
     },
   });
   return made;
@@ -74,13 +86,13 @@ function makeModel(model) {
 
 function counts(model, { predictions, missed }) {
   const right = predictions.filter((one) => one.right).length;
-  return `${right} of ${model.result.there.length} found, ${predictions.length - right} not there, ${missed.length} missed`;
+  return `${right} of ${model.result.there.length} found, ${predictions.length - right} wrong, ${missed.length} missed`;
 }
 
 // All networks at their last step.
 function judge() {
-  const parts = models.filter((model) => model.result)
-    .map((model) => `${model.title}: ${counts(model, model.result.steps.at(-1))}`);
+  const parts = models.filter((model) => model.result || model.problem)
+    .map((model) => `${model.title}: ${model.result ? counts(model, model.result.steps.at(-1)) : model.problem.replace(/\.$/, "")}`);
   if (parts.length) write(part("#scene-verdict"), `${parts.join("; ")}.`);
 }
 
@@ -88,11 +100,11 @@ function judge() {
 function show() {
   const model = chosen();
   const seen = stepOf(model);
-  const last = model?.num_steps ?? 0;
+  const last = model?.num_steps || Number(part("#scene-step").max);
   part("#scene-step").max = last;
   write(part("#scene-step-shown"), step() === 0 ? "0 (before it looks)" : `${step()} of ${last}`);
   write(part("#scene-model-about"), model ? `${model.about}${model.result ? ` ${model.result.milliseconds.toFixed(0)} ms.` : ""}` : "");
-  write(part("#scene-counts"), seen ? counts(model, seen) : "waiting");
+  write(part("#scene-counts"), seen ? counts(model, seen) : model?.problem || "waiting");
   const predictions = seen?.predictions ?? [];
   const missed = (seen?.missed ?? []).map((number) => model.result.there[number]);
   part("#scene-list").replaceChildren(...predictions.map(entry));
@@ -108,7 +120,7 @@ function entry({ words, right, presence, template }, index) {
   const button = element("button", { type: "button", data: { template: String(template) }, attributes: { "aria-pressed": String(template === kept) } },
     element("span", { className: "number", textContent: `${index + 1}` }),
     element("span", { className: `sign ${right ? "found" : "wrong"}`, textContent: right ? "●" : "◆" }),
-    element("span", { textContent: right ? words : `${words} (not there)` }),
+    element("span", { textContent: right ? words : `${words} (wrong)` }),
     element("span", { className: "sure number", textContent: presence.toFixed(2), title: "How sure it is that there is one" }));
   button.addEventListener("pointerenter", () => point(template));
   button.addEventListener("pointerleave", () => point(null));
@@ -162,17 +174,14 @@ function listen() {
 async function begin() {
   try {
     known = await ask("/api/scenes/known");
-    part("#scene-source").append(...known.sources.map(({ name, title }) => new Option(title, name)));
-    part("#scene-source").disabled = known.sources.length < 2;
+    offer(part("#scene-source"), known.sources);
     write(part("#scene-about"), known.sources[0].about);
-    part("#scene-objects").append(new Option("any number", ""));
-    for (let count = known.fewest; count <= known.most; count += 1) part("#scene-objects").append(new Option(`${count}`, count));
+    const numbers = Array.from({ length: known.most - known.fewest + 1 }, (_, index) => String(known.fewest + index));
+    offer(part("#scene-objects"), [{ name: "", title: "any number" }, ...numbers.map((name) => ({ name, title: name }))]);
     models = known.models.map(makeModel);
-    models.forEach((model, index) => part("#scene-model").append(element("label", {},
-      element("input", { type: "radio", name: "scene-model", value: model.name, checked: index === 0 }),
-      element("span", { textContent: model.title }))));
-    part("#scene-step").max = chosen().num_steps;
-    part("#scene-step").value = chosen().num_steps;
+    segments(part("#scene-model"), "scene-model", models);
+    part("#scene-step").max = Math.max(...models.map((model) => model.num_steps));
+    part("#scene-step").value = part("#scene-step").max;
     listen();
     wantScene();
   } catch (error) {

@@ -5,12 +5,11 @@ import { element, write } from "/static/element.js";
 export class Card {
   constructor(model, categories, training) {
     Object.assign(this, { model, categories, training });
-    this.result = null;
-    this.badge = element("span", { className: "badge", textContent: "waiting" });
+    this.badge = element("span", { className: "badge" });
     this.time = element("span", { className: "hint number" });
     this.rows = categories.map((name) => {
       const bar = element("div", { className: "bar" });
-      const number = element("span", { className: "number", textContent: "–" });
+      const number = element("span", { className: "number" });
       const row = element("li", {}, element("span", { textContent: name }),
         element("div", { className: "track", attributes: { "aria-hidden": "true" } }, bar), number);
       return { row, bar, number };
@@ -28,6 +27,7 @@ export class Card {
 
   // Another toy: nothing is known of it yet.
   forget() {
+    this.clear("waiting");
     this.seen = new Map();
     for (const cell of this.cells) cell.classList.remove("right", "wrong");
     write(this.tally, "Around the toy: nothing seen yet.");
@@ -35,6 +35,7 @@ export class Card {
 
   show(result, { category, azimuth }) {
     this.result = result;
+    this.answered = result.gesture;
     const top = result.probabilities.indexOf(Math.max(...result.probabilities));
     this.isRight = this.categories[top] === category;
     this.said = this.categories[top];
@@ -54,12 +55,26 @@ export class Card {
       const some = [...this.seen].filter(([place]) => this.training.includes(place) === familiar);
       return `${some.filter(([, right]) => right).length} of ${some.length}`;
     };
-    write(this.tally, `Around the toy: right at ${count(true)} views as in training, at ${count(false)} novel ones.`);
+    write(this.tally, `Around the toy: right at ${count(true)} azimuths of training, at ${count(false)} others.`);
   }
 
-  fail(message) {
+  // For this gesture there is no answer.
+  fail(message, gesture) {
+    this.clear(message);
+    this.answered = gesture;
+  }
+
+  clear(words) {
     this.result = null;
+    this.answered = null;
+    this.element.classList.add("waiting");
     this.badge.className = "badge";
-    write(this.badge, message);
+    write(this.badge, words);
+    write(this.time, "");
+    for (const { row, bar, number } of this.rows) {
+      row.className = "";
+      bar.style.width = "0";
+      write(number, "–");
+    }
   }
 }

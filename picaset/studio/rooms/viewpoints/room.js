@@ -1,7 +1,7 @@
 // The room: a toy on a turntable, a card for each network, and where each looks.
 
 import { ask, Newest, pictureOf } from "/static/ask.js";
-import { element, listed, write } from "/static/element.js";
+import { element, listed, offer, segments, write } from "/static/element.js";
 import { tell } from "/static/notice.js";
 import { colours } from "/static/palette.js";
 import { Card } from "./cards.js";
@@ -11,15 +11,16 @@ import { drawHeat, headOf } from "./heat.js";
 const section = document.querySelector("#room-viewpoints");
 const part = (selector) => section.querySelector(selector);
 const page = crypto.randomUUID();
-const CATEGORIES = ["animal", "human", "airplane", "truck", "car"];
 const TURN = 18; // pictures of a whole turn
+const PATIENCE = 150; // milliseconds that a new picture waits for its heat
 let known = null;
 let dial = null;
 let cards = [];
 let film = [];
 let chosen = { step: 0, head: 0 };
 let gesture = 0;
-let picture = null;
+let picture = null; // what was taken, and for which gesture
+let late = 0;
 let left = 0; // pictures of the turn that are still to come
 
 const value = (name) => part(`#view-${name}`).value;
@@ -28,14 +29,29 @@ const view = () => ({
   elevation: Number(value("elevation")), azimuth: dial.value, lighting: Number(value("lighting")),
 });
 
-// One picture at a time, always the newest next.
+// Whether it is still the toy that is chosen, in the chosen light; azimuths follow one another while a hand turns it.
+function isChosen(asked) {
+  const now = view();
+  return ["source", "category", "instance", "elevation", "lighting"].every((name) => now[name] === asked[name]);
+}
+
+// One picture at a time, always the newest next; the networks are asked about what is there to be seen.
 const pictures = new Newest({
-  send: (shown) => pictureOf(`/api/viewpoints/picture?${new URLSearchParams(shown)}`),
-  show: (image) => {
-    picture = image;
-    draw();
+  send: (question, signal) => pictureOf(`/api/viewpoints/picture?${new URLSearchParams(question.view)}`, { signal }),
+  show: (image, question) => {
+    if (!isChosen(question.view)) return;
+    picture = { image, gesture: question.gesture };
+    clearTimeout(late);
+    late = setTimeout(draw, PATIENCE); // with its heat, if that comes sooner
+    for (const card of cards) card.newest.want(question);
   },
-  fail: (error) => tell(error.message),
+  fail: (error) => {
+    tell(error.message);
+    if (pictures.next !== null) return;
+    stop();
+    for (const card of cards) card.clear("no picture");
+    write(part("#view-verdict"), error.message);
+  },
 });
 
 function degreesAway(azimuth) {
@@ -46,56 +62,78 @@ const source = () => known.sources.find((one) => one.name === value("source"));
 
 function describe(azimuth) {
   const away = degreesAway(azimuth);
-  return `${azimuth * 10} degrees, ${away ? `novel, ${away} degrees from the nearest of training` : "as in training"}`;
+  return `${azimuth * 10} degrees, ${away ? `${away} degrees from the nearest of training` : "an azimuth of training"}`;
 }
 
 // Something turned: everyone is asked again.
 function changed() {
   gesture += 1;
   const shown = view();
-  const away = degreesAway(shown.azimuth);
-  const isNew = source().trained_instances.includes(shown.instance) ? "a toy of training" : "a toy that training never had";
-  write(part("#view-elevation-shown"), `${30 + 5 * shown.elevation}°`);
-  write(part("#view-lighting-shown"), `${shown.lighting + 1} of 6`);
-  write(part("#view-place"), `Azimuth ${shown.azimuth * 10}°: ${away ? `novel, ${away}° from training` : "as in training"}; ${isNew}.`);
+  tellPlace(shown);
   part("#view-picture").setAttribute("aria-label", `The toy, ${shown.category} ${shown.instance + 1}, azimuth ${shown.azimuth * 10} degrees`);
-  pictures.want(shown);
-  for (const card of cards) card.newest.want({ gesture, view: shown });
+  pictures.want({ gesture, view: shown });
+}
+
+// What training had of this view, and what it had not.
+function tellPlace({ azimuth, elevation, lighting, instance }) {
+  const away = degreesAway(azimuth);
+  const { trained_elevations: elevations, trained_lightings: lightings, trained_instances: toys } = source();
+  const parts = [
+    [`this azimuth${away ? ` (${away}° away)` : ""}`, away === 0], ["this elevation", elevations.includes(elevation)],
+    ["this lighting", lightings.includes(lighting)], ["this toy", toys.includes(instance)],
+  ];
+  const named = (had) => listed(parts.filter(([, one]) => one === had).map(([words]) => words));
+  const [old, fresh] = [named(true), named(false)];
+  write(part("#view-place"), [old && `Training had ${old}.`, fresh && `New to the networks: ${fresh}.`].filter(Boolean).join(" "));
+  const lights = Number(part("#view-lighting").max) + 1;
+  for (const [name, words, had] of [
+    ["elevation", `${30 + 5 * elevation}°`, elevations.includes(elevation)],
+    ["lighting", `${lighting + 1} of ${lights}`, lightings.includes(lighting)],
+  ]) {
+    write(part(`#view-${name}-shown`), words);
+    part(`#view-${name}`).setAttribute("aria-valuetext", `${words}, ${had ? "as in training" : "never in training"}`);
+  }
 }
 
 function another() {
   stop();
   for (const card of cards) card.forget();
+  write(part("#view-verdict"), "Waiting for the answers …");
   changed();
 }
 
 function makeCard(model) {
-  const card = new Card(model, CATEGORIES, known.training_azimuths);
+  const card = new Card(model, known.categories, known.training_azimuths);
   card.newest = new Newest({
     send: (question, signal) => ask("/api/viewpoints/seen", {
       body: JSON.stringify({ model: model.name, view: question.view, page, gesture: question.gesture }), signal,
     }),
     show: (result, question) => {
-      const now = view();
-      const same = ["source", "category", "instance", "elevation", "lighting"].every((name) => now[name] === question.view[name]);
-      if (!same) return;
+      if (!isChosen(question.view)) return;
       card.show(result, question.view);
       if (model.name === looker()) draw();
       judge();
     },
-    fail: (error) => {
-      card.fail(error.message);
-      stop();
+    fail: (error, question) => {
+      if (!isChosen(question.view)) return;
+      card.fail(error.message, question.gesture);
+      if (model.name === looker()) draw();
+      judge();
     },
   });
   return card;
 }
 
-// Once all have answered, who is right; and the next picture of a turn.
+// Once all have answered, or cannot, who is right; and the next picture of a turn.
 function judge() {
-  const answered = cards.filter((card) => card.result?.gesture === gesture);
-  if (answered.length < cards.length) return;
-  const named = (isRight) => cards.filter((card) => card.isRight === isRight);
+  if (cards.some((card) => card.answered !== gesture)) return;
+  const answered = cards.filter((card) => card.result !== null);
+  if (answered.length === 0) {
+    stop();
+    write(part("#view-verdict"), "No network has an answer.");
+    return;
+  }
+  const named = (isRight) => answered.filter((card) => card.isRight === isRight);
   const parts = [];
   if (named(true).length) parts.push(`${listed(named(true).map((card) => card.model.title))} ${named(true).length > 1 ? "know" : "knows"} the ${value("category")}`);
   for (const card of named(false)) parts.push(`${listed([card.model.title])} says ${card.said}`);
@@ -122,20 +160,20 @@ const looker = () => part("#view-looker input:checked")?.value;
 function draw() {
   const card = cards.find((one) => one.model.name === looker());
   const [crop, whole] = known.crop;
-  const common = { picture, crop, whole };
-  const { heat = [], hottest = 2 } = card?.result ?? {};
+  const common = { picture: picture?.image, crop, whole };
+  const { heat = [], hottest = 2 } = picture && card?.result?.gesture === picture.gesture ? card.result : {};
   const isShown = part("#view-heat").checked && heat.length > 0;
   const heads = heat[Math.min(chosen.step, heat.length - 1)];
   drawHeat(part("#view-picture"), {
     ...common, hottest, heat: isShown ? headOf(heads, chosen.head) : [], frame: colours().accent,
   });
   for (const { canvas, step, head, button } of film) {
-    if (heat[step]) drawHeat(canvas, { ...common, shown: crop, hottest, heat: headOf(heat[step], head) });
+    drawHeat(canvas, { ...common, shown: crop, hottest, heat: heat[step] ? headOf(heat[step], head) : [] });
     button.setAttribute("aria-pressed", String(step === chosen.step && head === chosen.head));
   }
-  write(part("#view-scale"), heat.length
+  write(part("#view-scale"), card
     ? `Heat: attention from an even share (grey) to ${hottest.toFixed(1)} times that (bright), averaged over templates. Click a picture to lay it over the toy.`
-    : "DeepSets has no attention to look at.");
+    : "None of these networks has attention to look at.");
 }
 
 // A row for each step, a column for each head, and their mean.
@@ -168,21 +206,17 @@ function offerFilm() {
 }
 
 function offerLookers() {
-  for (const { model } of cards.filter((card) => card.model.num_steps > 0)) {
-    const input = element("input", { type: "radio", name: "looker", value: model.name });
-    part("#view-looker").append(element("label", {}, input, element("span", { textContent: model.title })));
-  }
-  const first = part("#view-looker input");
-  if (first) first.checked = true;
+  segments(part("#view-looker"), "looker", known.models.filter((model) => model.num_steps > 0));
   offerFilm();
 }
 
 // The toys of the chosen source, and which of them training had.
 function offerToys() {
-  const chosen = value("instance");
-  part("#view-instance").replaceChildren(...Array.from({ length: 10 }, (_, index) => new Option(
-    `${index + 1}, ${source().trained_instances.includes(index) ? "of training" : "never in training"}`, index)));
-  part("#view-instance").value = chosen || "0";
+  const before = value("instance");
+  offer(part("#view-instance"), Array.from({ length: known.instances }, (_, index) => ({
+    name: index, title: `${index + 1}, ${source().trained_instances.includes(index) ? "of training" : "never in training"}`,
+  })));
+  part("#view-instance").value = before || "0";
   write(part("#view-about"), source().about);
 }
 
@@ -220,9 +254,8 @@ async function begin() {
         changed();
       },
     });
-    part("#view-category").append(...CATEGORIES.map((name) => new Option(name, name)));
-    part("#view-source").append(...known.sources.map(({ name, title }) => new Option(title, name)));
-    part("#view-source").disabled = known.sources.length < 2;
+    offer(part("#view-category"), known.categories.map((name) => ({ name, title: name })));
+    offer(part("#view-source"), known.sources);
     offerToys();
     part("#view-category").value = "truck";
     cards = known.models.map(makeCard);
