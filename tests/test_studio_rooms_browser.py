@@ -144,6 +144,7 @@ def test_a_toy_is_turned_with_keys_and_by_dragging_and_named_anew(viewpoints):
         "Training had this lighting. New to the networks: this azimuth (120° away), this elevation and this toy."
     )
     pixels_after(viewpoints, turned)
+    answered(viewpoints)
     for card in viewpoints.locator(".view-card").all():
         odds = [float(text) for text in card.locator(".odds .number").all_inner_texts()]
         assert sum(odds) == pytest.approx(1, abs=0.03)
