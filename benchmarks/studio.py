@@ -12,6 +12,7 @@ Prints a table, then one JSON line; commit it under ``results/``.
 """
 
 import argparse
+import math
 import shutil
 import signal
 import statistics
@@ -21,7 +22,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from playwright.sync_api import Page, sync_playwright
 
 from benchmarks.measure import record
@@ -53,8 +53,8 @@ def drag(page: Page, moves: int) -> dict[str, float]:
     page.mouse.down()
     page.evaluate(f"performance.clearMeasures('{MEASURE}')")
     for index in range(moves):
-        turned = torch.tensor(index / 20.0)
-        page.mouse.move(middle[0] + 60 * float(turned.sin()), middle[1] + 60 * float(1 - turned.cos()))
+        turned = index / 20
+        page.mouse.move(middle[0] + 60 * math.sin(turned), middle[1] + 60 * (1 - math.cos(turned)))
         page.wait_for_timeout(PAUSE)
     page.mouse.up()
     found: list[float] = page.evaluate(f"performance.getEntriesByName('{MEASURE}').map((entry) => entry.duration)")
@@ -79,18 +79,18 @@ def middle_of_board(page: Page, tool: str) -> tuple[float, float]:
 
 def set_points(page: Page, count: int) -> None:
     """A table of four clusters, pasted."""
-    points, _ = draw(count)
+    points = draw(count)
     page.click("#paste")
     page.fill("#paste-text", "\n".join(f"{x:.4f},{y:.4f}" for x, y in points))
     page.click("#paste-dialog button[value=take]")
     page.wait_for_function(f"() => document.querySelector('#board-state').textContent === '{count} points'")
 
 
-def draw(count: int) -> tuple[list[list[float]], Any]:
+def draw(count: int) -> list[list[float]]:
     from picaset.data.gaussian_mixtures import draw_mixtures, generator_for
 
-    points, truth = draw_mixtures(1, count, generator=generator_for(1, 0))
-    return points[0].tolist(), truth
+    points, _ = draw_mixtures(1, count, generator=generator_for(1, 0))
+    return points[0].tolist()
 
 
 def main() -> None:

@@ -11,14 +11,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from picaset.files import replacing
-from picaset.models.odd_one_out import OddOneOutNetwork
+from picaset.models.pretrained import PretrainedNetwork
 from picaset.models.shipped import ODD_FACES
-from picaset.reports.records import Record, read_record
+from picaset.reports.records import Record
+from picaset.reports.shipping import arguments_of, bytes_of, command_of, finished, rounded, write_shipped
 from picaset.tasks.odd_one_out import OddOneOut
-
-LARGEST = 8_000_000
-"""Bytes that a shipped file may have."""
 
 CARD = """# {name}
 
@@ -65,22 +62,18 @@ def sizes_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def card(name: str, record: Record, network: OddOneOutNetwork, shipped: dict[str, Any], size: int) -> str:
+def card(name: str, record: Record, network: PretrainedNetwork, shipped: dict[str, Any]) -> str:
     task, training = record.experiment.task, record.experiment.training
     assert isinstance(task, OddOneOut)
-    profile = record.experiment.profile
-    usual = "" if profile == "quick" else f" --profile {profile}"
-    if profile.endswith("-steps"):
-        usual = f" --steps {training.steps}"
     return CARD.format(
         name=name,
         use="What `picaset faces` uses" if name == ODD_FACES.name else "One of the networks of `picaset studio`",
-        arguments=", ".join(f"{key}={value!r}" for key, value in network.config.items()),
+        arguments=arguments_of(network),
         parameters=f"{record.result['parameters']:,}".replace(",", " "),
-        megabytes=size / 1e6,
+        megabytes=bytes_of(network) / 1e6,
         data=record.result["data"],
         sets=record.environment["data"].partition("; ")[2],
-        command=f"picaset train {record.experiment.name}{usual} --threads 1",
+        command=command_of(record),
         recipe=f"seed {training.seed}, {training.steps} steps of {training.batch_size} albums with "
         f"{task.sets_per_album} sets each, Adam {training.learning_rate:g} {training.schedule}, averaged weights; "
         f"{record.result['seconds'] / 60:.0f} minutes on {record.environment['hardware']}",
@@ -95,26 +88,13 @@ def card(name: str, record: Record, network: OddOneOutNetwork, shipped: dict[str
 
 
 def ship(run: Path, out: Path) -> Path:
-    """Write the network and its card; nothing is written if the run will not do.
-
-    Rounding is done once: single precision holds every half-precision number as it is.
-    """
-    record = read_record(run)
-    if record is None:
-        raise ValueError(f"{run} is not finished; finish it with: picaset train --resume {run}")
+    """Write the network and its card; nothing is written if the run will not do."""
+    record = finished(run)
     task = record.experiment.task
     if not isinstance(task, OddOneOut) or task.data != "drawn":
         raise ValueError(f"{run} is not a run on drawn faces; only networks trained on generated data are shipped.")
-    network = task.read_network(run / "checkpoints" / "final").half()
-    size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
-    if size > LARGEST:
-        raise ValueError(
-            f"The network takes {size} bytes; a shipped one must have at most {LARGEST}: make it narrower."
-        )
-    network.save_pretrained(out)
-    shipped = task.evaluate(network.float())
-    with replacing(out / "README.md") as unfinished:
-        unfinished.write_text(card(out.name, record, network, shipped, size))
+    network = rounded(record)
+    write_shipped(network, card(out.name, record, network, task.evaluate(network)), out)
     return out
 
 

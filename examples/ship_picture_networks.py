@@ -4,7 +4,8 @@
     python examples/ship_picture_networks.py runs/viewpoints-azimuth-pb3-toys-quick-seed0 --out picaset/weights/viewpoints_pb3
 
 The card says what the rounded network reaches, measured again, beside what the run recorded. A run on photographs or on
-CLEVR is refused: only generated data goes into what is shipped.
+CLEVR is refused: only generated data goes into what is shipped. So is one on other toys or viewpoints than those of
+which the studio says that training had them.
 """
 
 import argparse
@@ -12,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from picaset.files import replacing
-from picaset.reports.records import read_record
+from picaset.reports.shipping import arguments_of, bytes_of, command_of, finished, rounded, write_shipped
 from picaset.tasks.scenes import SceneObjects
 from picaset.tasks.viewpoints import Viewpoints
 
@@ -30,7 +30,7 @@ class Kind(NamedTuple):
 
 VIEWPOINTS = Kind(
     "Names the category of a toy: animal, human, airplane, truck or car.",
-    "the middle 32 x 32 pixels of a grey image of 48 x 48, normalised, as patches of 4 x 4 or whole",
+    "the middle 32 x 32 pixels of a grey image of 48 x 48, normalised, {as_what}",
     "a score for each category; their softmax is its probability",
     "Share of right answers for toys that training never had",
     lambda result: result["accuracy"],
@@ -49,11 +49,11 @@ CARD = """# {name}
 
 | | |
 |---|---|
-| network | `{network}({arguments})`, {parameters} parameters, stored in half precision; call `.float()` on it |
+| network | `{network}({arguments})`, {parameters} parameters, stored in half precision, {megabytes:.1f} MB; call `.float()` on it |
 | input | {shown} |
 | output | {answer} |
 | data | {data} |
-| recipe | `picaset train {experiment} --threads 1`: seed {seed}, {steps} steps of {batch}, Adam {rate:g} {schedule}; {minutes:.0f} minutes on {hardware} |
+| recipe | `{command}`: seed {seed}, {steps} steps of {batch}, Adam {rate:g} {schedule}; {minutes:.0f} minutes on {hardware} |
 | record | `results/runs/{record}` |
 
 {measured}:
@@ -67,38 +67,42 @@ Trained on generated data only. MIT licence, as the rest of picaset.
 """
 
 
-def kind_of(task: Any, run: Path) -> Kind:
-    if isinstance(task, Viewpoints) and task.data != "small-norb":
-        return VIEWPOINTS
+def kind_of(task: Any, run: Path, toys: str) -> Kind:
     if isinstance(task, SceneObjects) and task.data == "traced":
         return SCENES
-    raise ValueError(f"{run} is not a run on generated toys or scenes; only such networks are shipped.")
+    if not isinstance(task, Viewpoints) or task.data == "small-norb":
+        raise ValueError(f"{run} is not a run on generated toys or scenes; only such networks are shipped.")
+    if task.data != toys or task.split != "azimuth":
+        raise ValueError(
+            f"{run} had {task.data}, tested on novel {task.split}s; the studio tells that its networks had {toys}, and "
+            "novel azimuths. Train it so."
+        )
+    as_what = "as patches of 4 x 4" if task.look().bag else "whole"
+    return VIEWPOINTS._replace(shown=VIEWPOINTS.shown.format(as_what=as_what))
 
 
 def row(values: dict[str, float]) -> str:
     return " | ".join(f"{value:.3f}" for value in values.values())
 
 
-def ship(run: Path, out: Path) -> Path:
+def ship(run: Path, out: Path, *, toys: str = "toys-small") -> Path:
     """Write the network and its card; nothing is written if the run will not do."""
-    record = read_record(run)
-    if record is None:
-        raise ValueError(f"{run} is not finished; finish it with: picaset train --resume {run}")
+    record = finished(run)
     task, training = record.experiment.task, record.experiment.training
-    kind = kind_of(task, run)
-    network = task.read_network(run / "checkpoints" / "final").half()
-    network.save_pretrained(out)
-    trained, shipped = kind.numbers(record.result), kind.numbers(task.evaluate(network.float().eval()))
+    kind = kind_of(task, run, toys)
+    network = rounded(record)
+    trained, shipped = kind.numbers(record.result), kind.numbers(task.evaluate(network))
     card = CARD.format(
         name=out.name,
         purpose=kind.purpose,
         network=type(network).__name__,
-        arguments=", ".join(f"{key}={value!r}" for key, value in network.config.items()),
+        arguments=arguments_of(network),
         parameters=f"{record.result['parameters']:,}".replace(",", " "),
+        megabytes=bytes_of(network) / 1e6,
         shown=kind.shown,
         answer=kind.answer,
         data=record.result["data"],
-        experiment=record.experiment.name,
+        command=command_of(record),
         seed=training.seed,
         steps=f"{training.steps:,}".replace(",", " "),
         batch=training.batch_size,
@@ -113,8 +117,7 @@ def ship(run: Path, out: Path) -> Path:
         trained=row(trained),
         shipped=row(shipped),
     )
-    with replacing(out / "README.md") as unfinished:
-        unfinished.write_text(card)
+    write_shipped(network, card, out)
     return out
 
 

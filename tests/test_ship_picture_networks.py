@@ -2,11 +2,13 @@
 
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from picaset.experiments import experiment
+from picaset.reports import shipping
 from picaset.training.loop import start
 
 ROOT = Path(__file__).parent.parent
@@ -25,14 +27,38 @@ def runs(tmp_path_factory):
     ("name", "measured"), [("viewpoints-azimuth-pb3-toys", "accuracy"), ("scenes-pb3", "average_precision")]
 )
 def test_a_finished_run_on_generated_pictures_becomes_a_network_with_its_card(runs, name, measured, tmp_path):
-    ship(runs / name, tmp_path / "shipped")
+    ship(runs / name, tmp_path / "shipped", toys="toys-tiny")
     chosen = experiment(name, profile="smoke")
     network = chosen.task.read_network(tmp_path / "shipped")
     assert {str(tensor.dtype) for tensor in network.state_dict().values()} == {"torch.float16"}
     card = (tmp_path / "shipped/README.md").read_text()
     assert card.startswith("# shipped\n")
+    assert f"`picaset train {name} --profile smoke --threads 1`" in card
+    assert "as patches of 4 x 4 |" in card or "64 x 64" in card
     found = json.loads((runs / name / "result.json").read_text())[measured]
     assert f"| as trained | {' | '.join(f'{value:.3f}' for value in found.values())} |" in card
+
+
+def test_a_network_that_had_other_toys_than_the_studio_tells_is_refused_and_so_is_a_large_one(
+    runs, tmp_path, monkeypatch
+):
+    with pytest.raises(ValueError, match=r"had toys-tiny, tested on novel azimuths; the studio tells that .* toys-sm"):
+        ship(runs / "viewpoints-azimuth-pb3-toys", tmp_path / "shipped")
+    monkeypatch.setattr(shipping, "LARGEST", 1000)
+    with pytest.raises(ValueError, match="bytes; a shipped one must have at most 1000: make it narrower"):
+        ship(runs / "scenes-pb3", tmp_path / "shipped")
+    assert not (tmp_path / "shipped").exists()
+
+
+@pytest.mark.parametrize(
+    ("profile", "steps", "seed", "options"),
+    [("quick", 1500, 0, ""), ("paper", 9, 0, " --profile paper"), ("quick-70-steps", 70, 2, " --steps 70 --seed 2")],
+)
+def test_a_card_says_how_to_train_the_network_again(runs, profile, steps, seed, options):
+    record = shipping.finished(runs / "scenes-pb3")
+    training = replace(record.experiment.training, steps=steps, seed=seed)
+    changed = replace(record, experiment=replace(record.experiment, profile=profile, training=training))
+    assert shipping.command_of(changed) == f"picaset train scenes-pb3{options} --threads 1"
 
 
 def test_a_run_on_real_pictures_or_an_unfinished_one_is_never_shipped(runs, tmp_path):
