@@ -109,7 +109,7 @@ function show() {
   const missed = (seen?.missed ?? []).map((number) => model.result.there[number]);
   part("#scene-list").replaceChildren(...predictions.map(entry));
   part("#scene-missed").replaceChildren(...missed.map(({ words }) => element("li", {},
-    element("span", { className: "sign missed", textContent: "□ " }), words)));
+    element("span", { className: "sign missed", textContent: "□" }), ` ${words}`)));
   part("#scene-missed-title").hidden = missed.length === 0;
   part("#scene-canvas").setAttribute("aria-label", seen ? `The scene. ${model.title}: ${counts(model, seen)}` : "The scene");
   picture.mark(predictions, missed, current());
