@@ -42,6 +42,11 @@ class Studio:
         return self.client.post("/api/cluster/fit", json={"method": method, "points": points, **more})
 
 
+def said(response: Any) -> str:
+    """Why it was refused."""
+    return response.json()["message"]
+
+
 @contextmanager
 def studio(*runs: Path, weights: Path = WEIGHTS) -> Iterator[Studio]:
     """In this process, without a server."""

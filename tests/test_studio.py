@@ -1,16 +1,11 @@
 """The studio's API: what it answers is what the library computes, and slow, wrong or foreign requests hurt nobody."""
 
 import asyncio
-import contextlib
-import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -26,15 +21,9 @@ from schemathesis.specs.openapi.checks import response_schema_conformance
 from picaset.commands import main
 from picaset.models.mixture_network import MixtureNetwork
 from picaset.operators.mixture import log_likelihood
-from picaset.studio.errors import Refused
-from picaset.studio.guard import MOST_BYTES
-from picaset.studio.lane import Lane, or_error
-from picaset.studio.read_once import ReadOnce
 from picaset.studio.rooms.cluster import methods
-from picaset.studio.rooms.cluster.fit_process import FitProcess
-from picaset.studio.rooms.cluster.schemas import MethodName
-from picaset.studio.server import hosts_of, listen
-from tests.studio import HOST, RECORDS, blobs, studio
+from picaset.studio.server import listen
+from tests.studio import HOST, blobs, said, studio
 
 NETWORKS = [name.value for name in methods.NETWORKS]
 ROOT = Path(__file__).parent.parent
@@ -44,10 +33,6 @@ ROOT = Path(__file__).parent.parent
 def here(studio_weights):
     with studio(weights=studio_weights) as found:
         yield found
-
-
-def said(response) -> str:
-    return response.json()["message"]
 
 
 # What is computed
@@ -106,7 +91,7 @@ def test_examples_are_the_same_for_the_same_seed_and_can_be_fitted(here):
         assert here.fit(first, "deep-sets").status_code == 200
 
 
-# Many at once, and newer ones
+# Many at once
 
 
 def test_a_thousand_calls_at_once_are_all_answered_right(here):
@@ -154,184 +139,7 @@ def what_is_said(answer: httpx2.Response) -> Any:
     return answer.content if answer.headers["content-type"] == "image/png" else answer.json() | {"milliseconds": 0}
 
 
-class Held:
-    """Work that waits until it is let go, and remembers what was done."""
-
-    def __init__(self) -> None:
-        self.go = threading.Event()
-        self.done = list[tuple[str, list[int]]]()
-
-    def __call__(self, kind, items):
-        self.go.wait(10)
-        self.done.append((kind, items))
-        return [10 * item for item in items]
-
-
-def test_a_newer_gesture_replaces_an_older_one_of_its_page_and_no_other():
-    held = Held()
-    lane = Lane(held, ["fit"], together=32)
-
-    async def ask_all():
-        first = asyncio.ensure_future(lane.ask("fit", 0))  # holds the lane
-        await asyncio.sleep(0.05)
-        asked = [
-            asyncio.ensure_future(lane.ask("fit", number, page=page, gesture=gesture))
-            for number, (page, gesture) in enumerate([("mine", 1), ("yours", 1), ("mine", 3), ("mine", 2)], start=1)
-        ]
-        await asyncio.sleep(0.05)
-        held.go.set()
-        return await asyncio.gather(first, *asked, return_exceptions=True)
-
-    first, replaced, yours, newest, late = asyncio.run(ask_all())
-    lane.close()
-    assert (first, yours, newest) == (0, 20, 30)
-    assert [error.status for error in (replaced, late) if isinstance(error, Refused)] == [409, 409]
-    assert held.done == [("fit", [0]), ("fit", [2, 3])]  # what was replaced was never begun
-
-
-@pytest.mark.parametrize(
-    ("together", "expected"),
-    [
-        (32, [("other", [0]), ("urgent", [1, 1]), ("other", [1, 1])]),
-        (1, [("other", [0]), *[("urgent", [1])] * 2, *[("other", [1])] * 2]),
-    ],
-)
-def test_the_most_urgent_kind_is_done_first_and_what_waits_of_a_kind_in_one_call_if_it_may(together, expected):
-    held = Held()
-    lane = Lane(held, ["urgent", "other"], together=together)
-
-    async def ask_all():
-        asked = [asyncio.ensure_future(lane.ask("other", 0))]
-        await asyncio.sleep(0.05)
-        asked += [asyncio.ensure_future(lane.ask(kind, 1)) for kind in ("other", "urgent", "other", "urgent")]
-        await asyncio.sleep(0.05)
-        held.go.set()
-        await asyncio.gather(*asked)
-
-    asyncio.run(ask_all())
-    lane.close()
-    assert held.done == expected
-
-
-def test_work_that_takes_too_long_is_given_up_with_a_message():
-    held = Held()
-    lane = Lane(held, ["fit"], seconds=0.05)
-    with pytest.raises(Refused, match=r"took longer than 0\.05 s and was given up. Use fewer points"):
-        asyncio.run(lane.ask("fit", 1))
-    held.go.set()
-    lane.close()
-
-
-def test_a_file_that_cannot_be_read_is_told_as_a_mistake_is():
-    lane = Lane(lambda kind, items: [or_error(Path("nowhere").read_text) for _ in items], ["fit"])
-    with pytest.raises(Refused, match="No such file or directory: 'nowhere'"):
-        asyncio.run(lane.ask("fit", 1))
-    lane.close()
-
-
-def test_what_is_read_once_is_waited_for_or_comes_later_and_a_failure_is_told_until_it_is_tried_again():
-    go, found = threading.Event(), [OSError("the disk is gone"), "faces"]
-
-    def read():
-        go.wait(10)
-        one = found.pop(0)
-        if isinstance(one, OSError):
-            raise one
-        return one
-
-    once = ReadOnce("CelebA", read)
-    with pytest.raises(Refused, match="CelebA is being read, once; try again in a moment"):
-        once.now()
-    go.set()
-    for wait in (lambda: once.start().result(), once.now):
-        with pytest.raises(Refused, match="CelebA cannot be read: the disk is gone"):
-            wait()
-    asyncio.run(once.ready())
-    assert once.now() == once.wait() == "faces"
-    assert found == []
-
-
-def test_an_error_in_the_work_ends_neither_the_lane_nor_the_others():
-    def half(kind, items):
-        return [ValueError("odd") if item % 2 else item for item in items]
-
-    lane = Lane(half, ["fit"])
-    with pytest.raises(Refused, match="odd"):
-        asyncio.run(lane.ask("fit", 1))
-    assert asyncio.run(lane.ask("fit", 2)) == 2
-    lane.close()
-
-
-def test_a_fit_that_takes_too_long_is_ended():
-    process = FitProcess(MethodName.SCIKIT_LEARN, seconds=0)
-    question = methods.Question(np.array(blobs(2000)), 8)
-    with pytest.raises(ValueError, match=r"scikit-learn took longer than 0 s and was given up. Use fewer points\."):
-        process.ask(question)
-    assert process.process is None
-
-
-def test_a_fit_ended_by_two_at_once_is_ended_once():
-    process = FitProcess(MethodName.SCIKIT_LEARN)
-    both = threading.Barrier(2)
-    closed = []
-
-    def close():
-        closed.append(True)
-        with contextlib.suppress(threading.BrokenBarrierError):
-            both.wait(timeout=0.2)
-
-    process.process = SimpleNamespace(kill=lambda: None, join=lambda: None)
-    process.connection = SimpleNamespace(close=close)
-    enders = [threading.Thread(target=process.end) for _ in range(2)]
-    for ender in enders:
-        ender.start()
-    for ender in enders:
-        ender.join()
-    assert closed == [True]
-
-
 # What is refused
-
-
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:9999", ""])
-def test_a_foreign_host_is_refused(here, host):
-    answer = here.client.get("/", headers={"Host": host})
-    assert answer.status_code == 403
-    assert said(answer) == f"This studio is at {HOST}; the request was for {host!r}."
-
-
-@pytest.mark.parametrize(
-    "headers", [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}]
-)
-def test_a_page_from_elsewhere_is_refused(here, headers):
-    answer = here.client.post("/api/cluster/fit", json={"method": "picaso", "points": blobs(5)}, headers=headers)
-    assert answer.status_code == 403
-    assert "may not use the studio" in said(answer)
-
-
-def test_the_page_itself_and_a_link_to_it_are_not_refused(here):
-    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
-    for headers in ({"Origin": f"http://{HOST}"}, link):
-        assert here.client.get("/", headers=headers).status_code == 200
-    for path in ("/api/cluster/methods", "/api/scenes/picture?objects=10", "/static/frame.js"):
-        assert here.client.get(path, headers=link).status_code == 403
-
-
-def test_on_the_usual_port_a_browser_leaves_it_out():
-    assert hosts_of("localhost", 80) == [
-        "127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:80", "localhost", "localhost:80",
-    ]  # fmt: skip
-    assert "localhost" not in hosts_of("localhost", 8080)
-
-
-def test_a_large_body_is_refused_and_so_is_one_that_does_not_say_its_length(here):
-    large, headers = b"[" * (MOST_BYTES + 1), {"Content-Type": "application/json"}
-    answer = here.client.post("/api/cluster/fit", content=large, headers=headers)
-    assert answer.status_code == 413
-    assert "at most 1 MB at once" in said(answer)
-    answer = here.client.post("/api/cluster/fit", content=(large[:1000] for _ in range(2000)), headers=headers)
-    assert answer.status_code == 411
-    assert said(answer) == "A request must say how long it is, by Content-Length."
 
 
 def test_a_million_points_are_refused_with_what_to_do(here):
@@ -362,13 +170,6 @@ def test_points_that_cannot_be_used_are_refused_with_the_reason(here, method, po
     answer = here.client.post("/api/cluster/fit", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
     assert message in said(answer)
-
-
-@pytest.mark.parametrize("body", ["{", "", "[" * 100_000, '"\\ud800"', "9" * 5000])
-def test_what_is_not_json_is_refused(here, body):
-    answer = here.client.post("/api/cluster/fit", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code in (400, 422)
-    assert said(answer)
 
 
 @pytest.mark.parametrize("name", [*NETWORKS, "clusterer", "scikit-learn"])
@@ -406,46 +207,6 @@ def test_a_table_gives_its_first_two_columns_of_numbers(here):
     assert answer["about"] == "2 points from columns x and y; 1 rows with missing values left out."
 
 
-@pytest.mark.parametrize(
-    "path", ["/../pyproject.toml", "/static/../application.py", "/static/%2e%2e/guard.py", "/rooms/cluster/room.py",
-             "/static//etc/passwd", "/rooms/cluster/section.html", "/static/"],
-)  # fmt: skip
-def test_no_address_reaches_a_file_that_is_not_the_pages(here, path):
-    assert here.client.get(path).status_code == 404
-
-
-# What is served
-
-
-def test_every_answer_carries_the_policy_and_the_page_keeps_it(here):
-    for path in ("/", "/api/cluster/methods", "/nowhere"):
-        policy = here.client.get(path).headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'")
-        assert not any(word in policy for word in ("unsafe", "data:", "blob:", "*"))
-    page = here.client.get("/").text
-    assert "style=" not in page
-    assert "onclick" not in page
-    assert page.count("<script") == page.count('<script type="module" src="/static/') == 1
-
-
-def test_every_file_that_the_page_names_is_served_from_the_package(here):
-    found, waiting = set[str](), ["/"]
-    while waiting:
-        path = waiting.pop()
-        answer = here.client.get(path)
-        assert answer.status_code == 200, path
-        found.add(path)
-        names = re.findall(r'(?:src|href)="(/[^"#]+)"|from "([^"]+)"', answer.text) if "uplot/" not in path else []
-        for absolute, imported in names:
-            name = absolute or (imported if imported.startswith("/") else f"{path.rpartition('/')[0]}/{imported[2:]}")
-            if name not in found:
-                waiting.append(name)
-        if path == "/":
-            waiting += [f"/rooms/{room.name}/room.js" for room in here.rooms]
-    assert "/static/uplot/uPlot.esm.js" in found
-    assert here.client.get("/static/uplot/LICENSE").text.startswith("The MIT License")
-
-
 # Fuzzed
 
 
@@ -468,44 +229,6 @@ def test_no_request_made_from_the_description_breaks_the_studio(here, mode):
 
         ask()
     assert "POST /api/cluster/fit" in tried
-
-
-# Runs
-
-
-def test_a_run_with_a_broken_file_is_told_and_the_others_are_shown(tmp_path):
-    name = "clustering-ae32-pb-quick-seed0"
-    for copy in ("whole", "cut", "foreign", "odd"):
-        shutil.copytree(RECORDS / name, tmp_path / copy)
-    (tmp_path / "cut/result.json").write_text('{"name": "clust')
-    (tmp_path / "foreign/config.json").write_text('{"format": "something else"}')
-    (tmp_path / "odd/metrics.jsonl").write_text('{"step": 1, "score": NaN}\n[1, 2]\n')
-    (tmp_path / "secret.txt").write_text("not a run")
-    with studio(tmp_path) as found:
-        runs = {run["name"]: run for run in found.client.get("/api/runs/list").json()["runs"]}
-        assert sorted(runs) == ["cut", "foreign", "odd", "whole"]
-        assert runs["cut"]["problem"].startswith("result.json is not JSON")
-        assert runs["foreign"]["problem"].startswith("config.json does not describe an experiment")
-        assert "is not what it should be" in runs["odd"]["problem"]
-        assert runs["whole"] | {"version": ""} == {
-            "name": "whole", "kind": "clustering", "finished": True, "step": 6000, "steps": 6000,
-            "score": pytest.approx(-1.6085, abs=1e-3), "version": "", "problem": None,
-        }  # fmt: skip
-        assert found.client.get("/api/runs/tables").json()["tables"][0]["title"].startswith("Table 2")
-        answer = found.client.get("/api/runs/run/odd")
-        assert answer.status_code == 422
-        assert said(answer).startswith("odd cannot be read: ")
-
-
-@pytest.mark.parametrize("name", ["secret.txt", "..", "../runs", "%2e%2e%2fresults", "/etc", "whole/config.json"])
-def test_no_name_reaches_beyond_the_list_of_runs(here, name):
-    assert here.client.get(f"/api/runs/run/{name}").status_code == 404
-
-
-def test_without_runs_the_studio_opens_all_the_same(tmp_path):
-    with studio(tmp_path / "nowhere") as found:
-        assert found.client.get("/api/runs/list").json()["runs"] == []
-        assert found.client.get("/api/runs/tables").json()["about"] == "There is no finished run to make a table of."
 
 
 # Started and ended

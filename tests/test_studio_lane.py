@@ -1,0 +1,154 @@
+"""The studio's lanes: what is newer or more urgent goes first, and what is slow, wrong or unreadable hurts nobody."""
+
+import asyncio
+import contextlib
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from picaset.studio.errors import Refused
+from picaset.studio.lane import Lane, or_error
+from picaset.studio.read_once import ReadOnce
+from picaset.studio.rooms.cluster import methods
+from picaset.studio.rooms.cluster.fit_process import FitProcess
+from picaset.studio.rooms.cluster.schemas import MethodName
+from tests.studio import blobs
+
+
+class Held:
+    """Work that waits until it is let go, and remembers what was done."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.done = list[tuple[str, list[int]]]()
+
+    def __call__(self, kind, items):
+        self.go.wait(10)
+        self.done.append((kind, items))
+        return [10 * item for item in items]
+
+
+def test_a_newer_gesture_replaces_an_older_one_of_its_page_and_no_other():
+    held = Held()
+    lane = Lane(held, ["fit"], together=32)
+
+    async def ask_all():
+        first = asyncio.ensure_future(lane.ask("fit", 0))  # holds the lane
+        await asyncio.sleep(0.05)
+        asked = [
+            asyncio.ensure_future(lane.ask("fit", number, page=page, gesture=gesture))
+            for number, (page, gesture) in enumerate([("mine", 1), ("yours", 1), ("mine", 3), ("mine", 2)], start=1)
+        ]
+        await asyncio.sleep(0.05)
+        held.go.set()
+        return await asyncio.gather(first, *asked, return_exceptions=True)
+
+    first, replaced, yours, newest, late = asyncio.run(ask_all())
+    lane.close()
+    assert (first, yours, newest) == (0, 20, 30)
+    assert [error.status for error in (replaced, late) if isinstance(error, Refused)] == [409, 409]
+    assert held.done == [("fit", [0]), ("fit", [2, 3])]  # what was replaced was never begun
+
+
+@pytest.mark.parametrize(
+    ("together", "expected"),
+    [
+        (32, [("other", [0]), ("urgent", [1, 1]), ("other", [1, 1])]),
+        (1, [("other", [0]), *[("urgent", [1])] * 2, *[("other", [1])] * 2]),
+    ],
+)
+def test_the_most_urgent_kind_is_done_first_and_what_waits_of_a_kind_in_one_call_if_it_may(together, expected):
+    held = Held()
+    lane = Lane(held, ["urgent", "other"], together=together)
+
+    async def ask_all():
+        asked = [asyncio.ensure_future(lane.ask("other", 0))]
+        await asyncio.sleep(0.05)
+        asked += [asyncio.ensure_future(lane.ask(kind, 1)) for kind in ("other", "urgent", "other", "urgent")]
+        await asyncio.sleep(0.05)
+        held.go.set()
+        await asyncio.gather(*asked)
+
+    asyncio.run(ask_all())
+    lane.close()
+    assert held.done == expected
+
+
+def test_work_that_takes_too_long_is_given_up_with_a_message():
+    held = Held()
+    lane = Lane(held, ["fit"], seconds=0.05)
+    with pytest.raises(Refused, match=r"took longer than 0\.05 s and was given up. Use fewer points"):
+        asyncio.run(lane.ask("fit", 1))
+    held.go.set()
+    lane.close()
+
+
+def test_a_file_that_cannot_be_read_is_told_as_a_mistake_is():
+    lane = Lane(lambda kind, items: [or_error(Path("nowhere").read_text) for _ in items], ["fit"])
+    with pytest.raises(Refused, match="No such file or directory: 'nowhere'"):
+        asyncio.run(lane.ask("fit", 1))
+    lane.close()
+
+
+def test_what_is_read_once_is_waited_for_or_comes_later_and_a_failure_is_told_until_it_is_tried_again():
+    go, found = threading.Event(), [OSError("the disk is gone"), "faces"]
+
+    def read():
+        go.wait(10)
+        one = found.pop(0)
+        if isinstance(one, OSError):
+            raise one
+        return one
+
+    once = ReadOnce("CelebA", read)
+    with pytest.raises(Refused, match="CelebA is being read, once; try again in a moment"):
+        once.now()
+    go.set()
+    for wait in (lambda: once.start().result(), once.now):
+        with pytest.raises(Refused, match="CelebA cannot be read: the disk is gone"):
+            wait()
+    asyncio.run(once.ready())
+    assert once.now() == once.wait() == "faces"
+    assert found == []
+
+
+def test_an_error_in_the_work_ends_neither_the_lane_nor_the_others():
+    def half(kind, items):
+        return [ValueError("odd") if item % 2 else item for item in items]
+
+    lane = Lane(half, ["fit"])
+    with pytest.raises(Refused, match="odd"):
+        asyncio.run(lane.ask("fit", 1))
+    assert asyncio.run(lane.ask("fit", 2)) == 2
+    lane.close()
+
+
+def test_a_fit_that_takes_too_long_is_ended():
+    process = FitProcess(MethodName.SCIKIT_LEARN, seconds=0)
+    question = methods.Question(np.array(blobs(2000)), 8)
+    with pytest.raises(ValueError, match=r"scikit-learn took longer than 0 s and was given up. Use fewer points\."):
+        process.ask(question)
+    assert process.process is None
+
+
+def test_a_fit_ended_by_two_at_once_is_ended_once():
+    process = FitProcess(MethodName.SCIKIT_LEARN)
+    both = threading.Barrier(2)
+    closed = []
+
+    def close():
+        closed.append(True)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(timeout=0.2)
+
+    process.process = SimpleNamespace(kill=lambda: None, join=lambda: None)
+    process.connection = SimpleNamespace(close=close)
+    enders = [threading.Thread(target=process.end) for _ in range(2)]
+    for ender in enders:
+        ender.start()
+    for ender in enders:
+        ender.join()
+    assert closed == [True]

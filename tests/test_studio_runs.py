@@ -1,0 +1,43 @@
+"""The room of runs: what lies in a folder is told, what is broken too, and nothing beyond the folder."""
+
+import shutil
+
+import pytest
+
+from tests.studio import RECORDS, said, studio
+
+
+def test_a_run_with_a_broken_file_is_told_and_the_others_are_shown(tmp_path):
+    name = "clustering-ae32-pb-quick-seed0"
+    for copy in ("whole", "cut", "foreign", "odd"):
+        shutil.copytree(RECORDS / name, tmp_path / copy)
+    (tmp_path / "cut/result.json").write_text('{"name": "clust')
+    (tmp_path / "foreign/config.json").write_text('{"format": "something else"}')
+    (tmp_path / "odd/metrics.jsonl").write_text('{"step": 1, "score": NaN}\n[1, 2]\n')
+    (tmp_path / "secret.txt").write_text("not a run")
+    with studio(tmp_path) as found:
+        runs = {run["name"]: run for run in found.client.get("/api/runs/list").json()["runs"]}
+        assert sorted(runs) == ["cut", "foreign", "odd", "whole"]
+        assert runs["cut"]["problem"].startswith("result.json is not JSON")
+        assert runs["foreign"]["problem"].startswith("config.json does not describe an experiment")
+        assert "is not what it should be" in runs["odd"]["problem"]
+        assert runs["whole"] | {"version": ""} == {
+            "name": "whole", "kind": "clustering", "finished": True, "step": 6000, "steps": 6000,
+            "score": pytest.approx(-1.6085, abs=1e-3), "version": "", "problem": None,
+        }  # fmt: skip
+        assert found.client.get("/api/runs/tables").json()["tables"][0]["title"].startswith("Table 2")
+        answer = found.client.get("/api/runs/run/odd")
+        assert answer.status_code == 422
+        assert said(answer).startswith("odd cannot be read: ")
+
+
+@pytest.mark.parametrize("name", ["secret.txt", "..", "../runs", "%2e%2e%2fresults", "/etc", "whole/config.json"])
+def test_no_name_reaches_beyond_the_list_of_runs(name):
+    with studio() as found:
+        assert found.client.get(f"/api/runs/run/{name}").status_code == 404
+
+
+def test_without_runs_the_studio_opens_all_the_same(tmp_path):
+    with studio(tmp_path / "nowhere") as found:
+        assert found.client.get("/api/runs/list").json()["runs"] == []
+        assert found.client.get("/api/runs/tables").json()["about"] == "There is no finished run to make a table of."
