@@ -139,7 +139,7 @@ def draw_attention(
     for step, row in enumerate(figure.subplots(steps, templates, squeeze=False)):
         for slot, axis in enumerate(row):
             weights = attention[step, slot].reshape(side, side)
-            axis.imshow(image * (0.1 + 0.9 * enlarged(weights / max(weights.max(), 1e-9), len(image))), extent=WIDE)
+            axis.imshow(image * (0.25 + 0.75 * enlarged(weights / max(weights.max(), 1e-9), len(image))), extent=WIDE)
             axis.set(xticks=[], yticks=[])
             if slot == 0:
                 axis.set_ylabel(f"step {step + 1}", fontsize=8)

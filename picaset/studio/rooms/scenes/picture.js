@@ -58,7 +58,7 @@ function shade(look) {
   Object.assign(small, { width: side, height: side });
   const context = small.getContext("2d");
   const pixels = context.createImageData(side, side);
-  look.forEach((bright, place) => { pixels.data[4 * place + 3] = Math.round(0.88 * (255 - bright)); });
+  look.forEach((bright, place) => { pixels.data[4 * place + 3] = Math.round(0.66 * (255 - bright)); });
   context.putImageData(pixels, 0, 0);
   return small;
 }
