@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,10 @@ class Held:
         page.route(address, lambda route: self.waiting.append(route))
 
     def until_asked(self) -> None:
-        while not self.waiting:
+        ends = time.monotonic() + 60
+        while not self.waiting and time.monotonic() < ends:
             self.page.wait_for_timeout(20)
+        assert self.waiting
 
     def let_go(self) -> None:
         for route in self.waiting:

@@ -70,6 +70,9 @@ def test_faces_are_swapped_added_and_removed_and_scored_anew(odd):
     expect(odd.locator(".face")).to_have_count(9)
     odd.check("#odd-reveal")
     expect(odd.locator(".is-odd")).to_have_count(2)
+    expect(odd.locator("#odd-verdict")).to_contain_text(
+        "7 of 9 faces have bushy eyebrows and mouth open; 2 have neither."
+    )
     for left in range(8, 2, -1):
         odd.get_by_label("Remove face 1", exact=True).press("Enter")
         expect(odd.locator(".face")).to_have_count(left)
