@@ -21,6 +21,8 @@ SETTLED = 3000
 
 def push_points(page: Page) -> None:
     page.click("#push")
+    page.wait_for_timeout(SETTLED)
+    page.wait_for_function("() => !document.querySelector('#room-cluster').textContent.includes('waiting')")
 
 
 def turn_away(page: Page) -> None:

@@ -1,6 +1,7 @@
 // The room: a list of runs, the curves of those that are chosen, their settings, and the tables of the paper.
 
 import { ask } from "/static/ask.js";
+import { offer } from "/static/element.js";
 import { tell } from "/static/notice.js";
 import { colours as readColours } from "/static/palette.js";
 import { Chart } from "./chart.js";
@@ -14,6 +15,7 @@ const chosen = new Map(); // name -> number of its colour
 const details = new Map();
 let colours = readColours();
 let runs = [];
+let papers = []; // tables
 let seen = "";
 let timer = null;
 let begun = false;
@@ -138,13 +140,23 @@ async function tables() {
   try {
     const found = await ask("/api/runs/tables");
     part("#runs-tables-about").textContent = found.about;
-    part("#runs-tables").replaceChildren(...found.tables.map(paperTable));
+    papers = found.tables;
+    const kept = part("#runs-table").value;
+    offer(part("#runs-table"), papers.map(({ title }) => ({ name: title, title })));
+    if (papers.some(({ title }) => title === kept)) part("#runs-table").value = kept;
+    showTable();
   } catch (error) {
     part("#runs-tables-about").textContent = error.message;
   }
 }
 
+function showTable() {
+  const wanted = part("#runs-table").value;
+  part("#runs-tables").replaceChildren(...papers.filter(({ title }) => title === wanted).map(paperTable));
+}
+
 function listen() {
+  part("#runs-table").addEventListener("change", showTable);
   part("#runs-filter").addEventListener("input", list);
   part("#runs-measure").addEventListener("change", draw);
   part("#runs-differing").addEventListener("change", draw);
