@@ -84,6 +84,18 @@ def test_the_same_seed_gives_the_same_detector_and_leaves_the_random_numbers_of_
     assert SetAnomalyDetector(dim=8, max_iter=3, random_state=5).fit(sets).loss_curve_ != first.loss_curve_
 
 
+def test_a_verbose_fit_tells_how_far_it_is_and_is_silent_otherwise(capsys):
+    sets = list(np.random.default_rng(0).normal(size=(4, 5, 2)))
+    SetAnomalyDetector(dim=8, num_heads=1, max_iter=20, random_state=0).fit(sets)
+    assert capsys.readouterr() == ("", "")
+    SetAnomalyDetector(dim=8, num_heads=1, max_iter=20, random_state=0, verbose=True).fit(sets)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert [line.split(",")[0] for line in told.err.splitlines()] == [
+        f"step {step} of 20" for step in (1, *range(2, 21, 2))
+    ]
+
+
 def test_labels_are_learned_where_there_are_any():
     # Odd is what lies high, which no swapping of elements would ever tell.
     generator = np.random.default_rng(0)

@@ -43,7 +43,7 @@ class Odd:
     scores: Path | None = None
     """Write the rows with the score of each to this CSV file."""
     steps: int = 1000
-    """Training steps."""
+    """Training steps; a thousand take a minute or two."""
     seed: int = 0
     """Seeds the training."""
     json: bool = False
@@ -61,7 +61,7 @@ class Odd:
 
         table = shelves() if self.file is None else read_table(self.file)
         if self.detector is None:
-            detector = SetAnomalyDetector(max_iter=self.steps, random_state=self.seed)
+            detector = SetAnomalyDetector(max_iter=self.steps, random_state=self.seed, verbose=not self.json)
         else:
             detector = SetAnomalyDetector.load(self.detector)
         found = find_suspicious(

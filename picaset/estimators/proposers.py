@@ -31,7 +31,7 @@ def find(trained: Path, dim_in: int, num_components: int) -> MixtureProposer:
         raise ValueError(
             f"AmortizedMixture: there is no network for {dim_in} coordinates and {num_components} components. Train "
             f"one with: picaset train-clusterer --coordinates {dim_in} --components {num_components}; or pass "
-            "init='k-means++', which needs none."
+            "init='k-means++' (on the command line --init k-means++), which needs none."
         )
     return MixtureProposer.from_pretrained(min(found)[1])
 

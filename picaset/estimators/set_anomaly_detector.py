@@ -1,6 +1,8 @@
 """Which elements do not belong to their set, with scikit-learn's face."""
 
 import os
+import sys
+import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -22,6 +24,9 @@ Floats = NDArray[np.float64]
 SHARE_ODD = 0.85
 """Of the training sets that are made, those with an odd element: the network also has to know when there is none."""
 
+TOLD = 10
+"""Times that a verbose fit tells how far it is."""
+
 
 class SetAnomalyDetector(BaseEstimator):
     """Find the elements that do not belong to their set, though each may be ordinary by itself.
@@ -42,6 +47,7 @@ class SetAnomalyDetector(BaseEstimator):
         contamination: ``"auto"`` calls an element odd if it is more likely so than not; a number calls this share of
             the elements seen in ``fit`` odd.
         random_state: Seed, generator or None, as everywhere in scikit-learn.
+        verbose: Tell on the error stream how far ``fit`` is.
 
     Attributes:
         network_: The trained network.
@@ -70,6 +76,7 @@ class SetAnomalyDetector(BaseEstimator):
         learning_rate: float = 1e-3,
         contamination: float | Literal["auto"] = "auto",
         random_state: Any = None,
+        verbose: bool = False,
     ) -> None:
         self.pool: ElementPool = pool
         self.dim = dim
@@ -80,6 +87,7 @@ class SetAnomalyDetector(BaseEstimator):
         self.learning_rate = learning_rate
         self.contamination = contamination
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, sets: Sequence[ArrayLike], labels: Sequence[ArrayLike] | None = None) -> "SetAnomalyDetector":
         """Learn from sets, each (n, D) with an n of its own.
@@ -190,7 +198,8 @@ class SetAnomalyDetector(BaseEstimator):
         network, losses = self.network_.train(), list[float]()
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=self.max_iter)
-        for _ in range(self.max_iter):
+        told, began = max(1, self.max_iter // TOLD), time.monotonic()
+        for step in range(1, self.max_iter + 1):
             loss = loss_of(network, examples())
             optimizer.zero_grad()
             loss.backward()  # pyright: ignore[reportUnknownMemberType]
@@ -198,6 +207,10 @@ class SetAnomalyDetector(BaseEstimator):
             optimizer.step()  # pyright: ignore[reportUnknownMemberType]
             schedule.step()
             losses.append(float(loss.detach()))
+            if self.verbose and (step == 1 or step % told == 0):
+                seconds = time.monotonic() - began
+                left = f", about {seconds / step * (self.max_iter - step):.0f} s to go" if step > 1 else ""
+                print(f"step {step} of {self.max_iter}, loss {losses[-1]:.3f}{left}", file=sys.stderr, flush=True)
         network.eval()
         return losses
 
