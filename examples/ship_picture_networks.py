@@ -37,7 +37,7 @@ VIEWPOINTS = Kind(
 )
 SCENES = Kind(
     "Lists the three to ten objects of a scene, each with place, shape, material, colour and size.",
-    "an image of 64 x 64 pixels, red green blue",
+    "an image of {side} x {side} pixels, red green blue",
     "ten vectors of presence, place and properties, between 0 and 1",
     "Average precision on scenes that training never had, by the largest distance that counts",
     lambda result: result["average_precision"],
@@ -69,7 +69,7 @@ Trained on generated data only. MIT licence, as the rest of picaset.
 
 def kind_of(task: Any, run: Path, toys: str) -> Kind:
     if isinstance(task, SceneObjects) and task.data == "traced":
-        return SCENES
+        return SCENES._replace(shown=SCENES.shown.format(side=task.image_size))
     if not isinstance(task, Viewpoints) or task.data == "small-norb":
         raise ValueError(f"{run} is not a run on generated toys or scenes; only such networks are shipped.")
     if task.data != toys or task.split != "azimuth":

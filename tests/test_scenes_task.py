@@ -247,7 +247,7 @@ def test_what_is_found_missed_and_invented_is_marked_where_it_is():
     marks = [mark for mark, _, _ in picture.marks]
     assert (marks.count("o"), marks.count("X"), marks.count("s")) == (count - 2, 1, 2)
     assert sum("(missed)" in words for _, _, words in lines) == 2
-    assert sum("(not there)" in words for _, _, words in lines) == 1
+    assert sum("(wrong)" in words for _, _, words in lines) == 1
     assert all(0 <= x <= 1 and 0 <= y <= 1 for _, x, y in picture.marks)
     assert cameras_of(2, seed=SEEDS["test"]).position.shape == (2, 3)
 

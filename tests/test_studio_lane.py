@@ -106,8 +106,9 @@ def test_what_is_read_once_is_waited_for_or_comes_later_and_a_failure_is_told_un
     once = ReadOnce("CelebA", read)
     with pytest.raises(Refused, match="CelebA is being read, once; try again in a moment"):
         once.now()
+    reading = once.start()
     go.set()
-    for wait in (lambda: once.start().result(), once.now):
+    for wait in (reading.result, once.now):
         with pytest.raises(Refused, match="CelebA cannot be read: the disk is gone"):
             wait()
     asyncio.run(once.ready())

@@ -6,11 +6,12 @@ import pytest
 
 from tests.studio import RECORDS, said, studio
 
+RUN = "clustering-ae32-pb-quick-seed0"
+
 
 def test_a_run_with_a_broken_file_is_told_and_the_others_are_shown(tmp_path):
-    name = "clustering-ae32-pb-quick-seed0"
     for copy in ("whole", "cut", "foreign", "odd"):
-        shutil.copytree(RECORDS / name, tmp_path / copy)
+        shutil.copytree(RECORDS / RUN, tmp_path / copy)
     (tmp_path / "cut/result.json").write_text('{"name": "clust')
     (tmp_path / "foreign/config.json").write_text('{"format": "something else"}')
     (tmp_path / "odd/metrics.jsonl").write_text('{"step": 1, "score": NaN}\n[1, 2]\n')
@@ -31,10 +32,14 @@ def test_a_run_with_a_broken_file_is_told_and_the_others_are_shown(tmp_path):
         assert said(answer).startswith("odd cannot be read: ")
 
 
-@pytest.mark.parametrize("name", ["secret.txt", "..", "../runs", "%2e%2e%2fresults", "/etc", "whole/config.json"])
-def test_no_name_reaches_beyond_the_list_of_runs(name):
-    with studio() as found:
-        assert found.client.get(f"/api/runs/run/{name}").status_code == 404
+def test_no_name_reaches_beyond_the_list_of_runs(tmp_path):
+    for folder in ("runs/whole", "beside"):
+        shutil.copytree(RECORDS / RUN, tmp_path / folder)
+    (tmp_path / "runs/secret.txt").write_text("not a run")
+    with studio(tmp_path / "runs") as found:
+        assert found.client.get("/api/runs/run/whole").status_code == 200
+        for name in ("secret.txt", "..", "../beside", "%2e%2e%2fbeside", "/etc", "whole/config.json"):
+            assert found.client.get(f"/api/runs/run/{name}").status_code == 404, name
 
 
 def test_without_runs_the_studio_opens_all_the_same(tmp_path):

@@ -62,7 +62,7 @@ def summary(found: dict[str, Any]) -> Iterator[str]:
 
 
 def in_words(value: Any) -> str:
-    """One line, or nothing where that is too short for it."""
+    """Numbers and words as one line; empty for what does not fit in one."""
     if isinstance(value, dict):
         parts = {name: in_words(part) for name, part in cast(dict[str, Any], value).items()}
         flat = all(parts.values())

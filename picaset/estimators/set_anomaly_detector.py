@@ -1,5 +1,6 @@
 """Which elements do not belong to their set, with scikit-learn's face."""
 
+import math
 import os
 import sys
 import time
@@ -25,7 +26,7 @@ SHARE_ODD = 0.85
 """Of the training sets that are made, those with an odd element: the network also has to know when there is none."""
 
 TOLD = 10
-"""Times that a verbose fit tells how far it is."""
+"""About how often a verbose fit tells how far it is, beside the first step."""
 
 
 class SetAnomalyDetector(BaseEstimator):
@@ -198,7 +199,7 @@ class SetAnomalyDetector(BaseEstimator):
         network, losses = self.network_.train(), list[float]()
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=self.max_iter)
-        told, began = max(1, self.max_iter // TOLD), time.monotonic()
+        told, began = math.ceil(self.max_iter / TOLD), time.monotonic()
         for step in range(1, self.max_iter + 1):
             loss = loss_of(network, examples())
             optimizer.zero_grad()
@@ -207,7 +208,7 @@ class SetAnomalyDetector(BaseEstimator):
             optimizer.step()  # pyright: ignore[reportUnknownMemberType]
             schedule.step()
             losses.append(float(loss.detach()))
-            if self.verbose and (step == 1 or step % told == 0):
+            if self.verbose and (step in (1, self.max_iter) or step % told == 0):
                 seconds = time.monotonic() - began
                 left = f", about {seconds / step * (self.max_iter - step):.0f} s to go" if step > 1 else ""
                 print(f"step {step} of {self.max_iter}, loss {losses[-1]:.3f}{left}", file=sys.stderr, flush=True)

@@ -116,7 +116,7 @@ def marked(shown: Shown, scene: int, picture: Any) -> list[tuple[str, str, str]]
         picture.annotate(
             str(slot + 1), (STRETCH * x, y), color="white", fontsize=6, fontweight="bold", ha="center", va="center"
         )
-        lines.append((str(slot + 1), colour, words if right else f"{words} (not there)"))
+        lines.append((str(slot + 1), colour, words if right else f"{words} (wrong)"))
     for slot in marks.missed(scene):
         x, y = (float(value) for value in shown.true_pixels[scene, slot])
         picture.plot(
@@ -169,7 +169,9 @@ def look_at_scenes(
 def draw_both(shown: Shown, folder: Path, *, what: str) -> dict[str, list[Path]]:
     figures = {
         "What was predicted for test scenes: a number marks an object that was found, within one unit of its place; a "
-        "cross one that is not there; a square one that was missed.": draw_predictions(shown, folder, title=what)
+        "cross one that is wrong, not there or found already; a square one that was missed.": draw_predictions(
+            shown, folder, title=what
+        )
     }
     if shown.attention is not None:
         caption = "What each template looked at, step by step, in the first of these scenes: the brighter, the more."

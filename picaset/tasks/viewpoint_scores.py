@@ -85,7 +85,9 @@ def accuracies(network: nn.Module, test: Views, split: Split, look: Look, *, ste
     middle = predict(network, images, torch.zeros(len(images), 2, dtype=torch.long), look)
     seconds = time.perf_counter() - began
     generator = torch.Generator().manual_seed(MOVED_SEED)
-    also_moved = torch.randperm(len(images), generator=generator)[:MOST_MOVED]
+    also_moved = torch.arange(len(images))
+    if len(images) > MOST_MOVED:
+        also_moved = torch.randperm(len(images), generator=generator)[:MOST_MOVED]
     shifts = random_shifts(len(also_moved), most=MARGIN, generator=generator)
     chosen, moved = middle.argmax(dim=1), predict(network, images[also_moved], shifts, look).argmax(dim=1)
     right, right_moved = chosen == labels, moved == labels[also_moved]

@@ -23,7 +23,7 @@ const picture = new Picture({
 
 // Always the newest; the networks are asked about what is there to be seen.
 const pictures = new Newest({
-  patience: 0, // an older scene is of no use
+  patience: Infinity, // a scene that is being rendered is rendered to its end, whether or not anybody waits
   send: ({ scene }, signal) => pictureOf(`/api/scenes/picture?${new URLSearchParams(scene)}`, { signal }),
   show: (image, question) => {
     if (question.gesture !== gesture) return;
