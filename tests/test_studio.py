@@ -1,10 +1,13 @@
 """The studio's API: what it answers is what the library computes, and slow, wrong or foreign requests hurt nobody."""
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -265,17 +268,22 @@ def test_a_small_answer_is_sent_at_once():
     assert asyncio.run(is_sent_at_once())
 
 
-def test_ctrl_c_ends_the_studio_cleanly(tmp_path):
+def test_ctrl_c_ends_the_studio_cleanly_while_its_processes_start_and_refuses_what_waits():
     process = subprocess.Popen(
         [sys.executable, "-m", "picaset", "studio", "--no-browser"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
     said_first = process.stdout.readline()
     assert said_first.startswith("picaset studio: http://127.0.0.1:")
     address = said_first.split()[2]
     assert httpx2.get(address).status_code == 200
-    process.send_signal(signal.SIGINT)
-    rest, wrong = process.communicate(timeout=120)
-    assert (process.returncode, rest, wrong) == (0, "The studio is closed.\n", "")
+    asked = {"method": "scikit-learn", "points": blobs()}
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(httpx2.post, f"{address}/api/cluster/fit", json=asked, timeout=120)
+        time.sleep(1)  # until it waits, and the process that is to fit imports
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        rest, wrong = process.communicate(timeout=120)
+    assert (process.returncode, rest, wrong) == (0, "Closing the studio ...\nThe studio is closed.\n", "")
+    assert (waiting.result().status_code, said(waiting.result())) == (503, "The studio is closing.")

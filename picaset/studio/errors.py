@@ -10,7 +10,7 @@ class Refused(Exception):  # noqa: N818 - it is an answer, not a failure
     """A request that is answered by a message; every room may raise it.
 
     Args:
-        status: Of the answer; 4xx.
+        status: Of the answer; 4xx, or 503 when the studio closes.
         message: What was expected, what came, what to do.
     """
 
@@ -37,6 +37,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         413: "Too large.",
         422: "It cannot be done with these values; the message says why.",
         429: "Too many requests wait.",
+        503: "The studio is closing.",
     }.items()
 }
 """What every route may answer beside its result."""

@@ -7,12 +7,13 @@ import asyncio
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
 
 from picaset.studio.errors import Refused
 
+CLOSING = "The studio is closing."
 MOST_WAITING = 4000
 MOST_GESTURES = 1000
 """Pages, each with a kind of work, whose newest gesture is remembered."""
@@ -52,6 +53,7 @@ class Lane:
         self.advice = advice
         self.together = together
         self.waiting: dict[str, deque[tuple[Any, Future[Any]]]] = {kind: deque() for kind in kinds}
+        self.running: list[Future[Any]] = []
         self.gestures: OrderedDict[tuple[str, str], tuple[int, asyncio.Future[Any]]] = OrderedDict()
         self.changed = threading.Condition()
         self.thread: threading.Thread | None = None
@@ -84,7 +86,7 @@ class Lane:
         future = Future[Any]()
         with self.changed:
             if self.closed:
-                raise Refused(409, "The studio is closing.")
+                raise Refused(503, CLOSING)
             if sum(map(len, self.waiting.values())) >= MOST_WAITING:
                 raise Refused(429, f"More than {MOST_WAITING} requests wait; try again in a moment.")
             if self.thread is None:
@@ -115,7 +117,8 @@ class Lane:
                 kind = next(kind for kind, queue in self.waiting.items() if queue)
                 queue = self.waiting[kind]
                 taken = [queue.popleft() for _ in range(min(len(queue), self.together))]
-            wanted = [(item, future) for item, future in taken if future.set_running_or_notify_cancel()]
+                wanted = [(item, future) for item, future in taken if future.set_running_or_notify_cancel()]
+                self.running = [future for _, future in wanted]
             if wanted:
                 self.answer(kind, wanted)
 
@@ -125,15 +128,19 @@ class Lane:
         except Exception as error:  # the thread goes on; whoever asked is told
             results = [error] * len(wanted)
         for (_, future), result in zip(wanted, results, strict=True):
-            if isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+            with suppress(InvalidStateError):  # it was refused meanwhile, because the studio closes
+                if isinstance(result, BaseException):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
 
     def close(self) -> None:
+        """Refuse at once whatever waits or runs; what runs is not waited for."""
         with self.changed:
             self.closed = True
+            for future in [*self.running, *(future for queue in self.waiting.values() for _, future in queue)]:
+                with suppress(InvalidStateError):  # it is answered already
+                    future.set_exception(Refused(503, CLOSING))
             for queue in self.waiting.values():
-                for _, future in queue:
-                    future.cancel()
+                queue.clear()
             self.changed.notify()

@@ -2,6 +2,7 @@
 
 import contextlib
 import ipaddress
+import logging
 import socket
 import sys
 import threading
@@ -34,27 +35,47 @@ def serve(
         address = f"http://{bracketed(host)}:{port}"
         sys.setswitchinterval(0.001)  # a network in its thread waits less for a request that is being read
         torch.set_num_threads(1)  # small sets: more threads only wait for each other, and the browser needs one
-        application = create_application(build_rooms(settings), hosts=hosts_of(host, port))
-        server = Server(application, lambda: opened(address, browser=browser, say=say))
+        rooms = build_rooms(settings)
+        application = create_application(rooms, hosts=hosts_of(host, port))
+
+        def closing() -> None:
+            say("Closing the studio ...")
+            sys.stdout.flush()
+            for room in rooms:
+                room.close()
+
+        server = Server(application, ready=lambda: opened(address, browser=browser, say=say), closing=closing)
         server.run(sockets=[listening])
     say("The studio is closed.")
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which says when it answers, and for which Ctrl-C is the ordinary way to end."""
+    """uvicorn, which says when it answers, and for which Ctrl-C is the ordinary way to end.
 
-    def __init__(self, application: Any, ready: Callable[[], None]) -> None:
+    Args:
+        application: What answers.
+        ready: Called when it does.
+        closing: Called before the requests that wait are waited for; it has them refused.
+    """
+
+    def __init__(self, application: Any, *, ready: Callable[[], None], closing: Callable[[], None]) -> None:
         super().__init__(
             uvicorn.Config(
-                application, log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="on"
+                application, log_level="warning", access_log=False, timeout_graceful_shutdown=1, lifespan="on"
             )
         )
         self.ready = ready
+        self.closing = closing
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self.ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.closing()
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # who still computes is cut off without a word
+        await super().shutdown(sockets)
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         with contextlib.suppress(KeyboardInterrupt):

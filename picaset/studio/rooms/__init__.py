@@ -52,7 +52,7 @@ class Room:
     warm: Callable[[], None] = nothing
     """Called in a thread once the server runs, so that the first gesture is as fast as the next."""
     close: Callable[[], None] = nothing
-    """Called when the server ends."""
+    """Called when the server ends, perhaps twice; refuses whatever waits."""
 
     @property
     def folder(self) -> Path:

@@ -3,12 +3,15 @@
 They take from milliseconds to seconds, as the points please: so they hold up nobody, and can be ended.
 """
 
+import contextlib
 import multiprocessing
+import os
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -49,7 +52,8 @@ class FitProcess:
             self.process = context.Process(
                 target=serve_fits, args=(theirs, self.method), daemon=True, name=f"studio-{self.method}"
             )
-            self.process.start()
+            with deaf_to_ctrl_c():
+                self.process.start()
         theirs.close()
         connection.recv()  # it says when it is ready
         return connection
@@ -87,18 +91,40 @@ class FitProcess:
 
 def serve_fits(connection: Connection, method: MethodName) -> None:
     """In the process: answer until the studio is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the studio, which then closes the connection
+    threading.Thread(target=end_with_the_studio, daemon=True).start()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # about convergence
     fit = FITS[method]
     fit(Question(np.eye(3, 2), 1))  # everything is loaded
-    connection.send("ready")
-    while True:
-        try:
-            question = connection.recv()
-        except EOFError:
-            return
-        connection.send(or_error(fit, question))
+    with contextlib.suppress(EOFError, OSError):  # the studio is gone
+        connection.send("ready")
+        while True:
+            connection.send(or_error(fit, connection.recv()))
+
+
+def end_with_the_studio() -> None:
+    """In the process: whatever it does, it does not outlive a studio that was killed."""
+    studio = multiprocessing.parent_process()
+    if studio is not None:
+        studio.join()
+        os._exit(0)
+
+
+@contextlib.contextmanager
+def deaf_to_ctrl_c() -> Iterator[None]:
+    """A process that is started here never gets the terminal's Ctrl-C, which is for the studio alone.
+
+    It inherits what its starter blocks, and so has it blocked from its first instruction, while it imports too.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # starting it would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def by_scikit_learn(question: Question) -> Answer:
