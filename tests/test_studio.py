@@ -195,6 +195,7 @@ def test_points_of_any_kind_get_a_mixture_or_a_message(here, name, points):
         ("1,2e9\n3,4\n", "Coordinates must be within 1e+06"),
         ("1,2\n" * 5001, "The table has 5,001 rows; the page takes at most 5,000 points."),
         (" ", "The table is empty."),
+        ("", "The table is empty."),
         ("x,y\n", "The table has no rows."),
     ],
 )

@@ -91,8 +91,14 @@ def test_pushing_the_shift_shows_who_loses_the_points(cluster):
 
 
 def test_points_are_added_moved_sprayed_and_erased_with_the_mouse(cluster):
+    assert "Log-likelihood" in cluster.inner_text("#cascade-state")
     cluster.click("#clear")
     expect(cluster.locator("#verdict")).to_have_text(re.compile("Add at least two points"))
+    expect(cluster.locator("#cascade-state")).to_have_text("Add at least two points.")
+    assert cluster.evaluate(
+        "[...document.querySelectorAll('#cascade, #film canvas, .card canvas')].every((canvas) => "
+        "canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.every((value) => value === 0))"
+    )
     for left, top in [(0.2, 0.2), (0.8, 0.8), (0.25, 0.8), (0.7, 0.3)]:
         assert not is_drawn(cluster, "#board", left, top)
         click_board(cluster, left, top)
@@ -184,14 +190,30 @@ def test_a_table_is_pasted_and_a_wrong_one_is_refused_with_its_line(cluster, tmp
         cluster.click("#paste-dialog button[value=take]")
 
     paste("x,y\n1,2\n3,four\n")
-    expect(cluster.locator(".notice")).to_contain_text("line 3: column y has 'four', which is not a number.")
+    expect(cluster.locator("#paste-problem")).to_contain_text("line 3: column y has 'four', which is not a number.")
+    assert cluster.locator("#paste-dialog").is_visible()
     assert number_of_points(cluster) == 400
+    cluster.click("#paste-dialog button[value=cancel]")
+    expect(cluster.locator("#example")).to_have_value("four")
     paste("x,y\n1,2\n3,4\n-2,1\n0,0\n2,2\n")
     expect(cluster.locator("#board-state")).to_have_text("5 points")
+    expect(cluster.locator("#paste-dialog")).not_to_be_visible()
+    expect(cluster.locator("#example option:checked")).to_have_text("Your own points")
+    empty = tmp_path / "empty.csv"
+    empty.write_text("")
+    cluster.set_input_files("#file", empty)
+    expect(cluster.locator(".notice")).to_contain_text("The table is empty.")
     large = tmp_path / "large.csv"
     large.write_text("0.5,0.25\n" * 1_000_000)
     cluster.set_input_files("#file", large)
-    expect(cluster.locator(".notice").last).to_contain_text("large.csv has 9.0 MB; the page takes at most 0.9 MB")
+    expect(cluster.locator(".notice")).to_have_count(1)
+    expect(cluster.locator(".notice")).to_contain_text(
+        "large.csv has 9.0 MB; the page takes at most 0.9 MB and 5,000 points."
+    )
+    assert cluster.locator(".notice p").bounding_box()["height"] > 40  # two lines at least, and the button has one
+    assert cluster.locator(".notice button").bounding_box()["height"] < 40
+    click_board(cluster, 0.5, 0.5)
+    expect(cluster.locator(".notice")).to_have_count(0)  # other things succeed since
     small = tmp_path / "small.csv"
     small.write_text("0.5,0.25\n1,2\n4,3\n")
     cluster.set_input_files("#file", small)
@@ -233,6 +255,9 @@ def test_result_and_picture_can_be_taken_away(cluster):
     assert {row["component"] for row in rows} <= {"1", "2", "3", "4"}
     picture = ElementTree.fromstring(downloaded(cluster, "#download-svg"))
     assert len(picture.findall(".//{http://www.w3.org/2000/svg}circle")) >= 6 * 400
+    lines = [str(line.text) for line in picture.findall(".//{http://www.w3.org/2000/svg}tspan")]
+    assert " ".join(lines) == cluster.inner_text("#verdict")
+    assert max(map(len, lines)) * 8 < float(picture.attrib["width"])
 
 
 def test_a_studio_that_is_gone_is_told(cluster, address):
@@ -240,7 +265,13 @@ def test_a_studio_that_is_gone_is_told(cluster, address):
     cluster.click("#paste")
     cluster.fill("#paste-text", "1,2\n3,4\n")
     cluster.click("#paste-dialog button[value=take]")
-    expect(cluster.locator(".notice")).to_contain_text("The studio does not answer; is it still running")
+    expect(cluster.locator("#paste-problem")).to_contain_text("The studio does not answer; is it still running")
+    cluster.click("#paste-dialog button[value=cancel]")
     cluster.unroute("**/api/cluster/csv")
+    cluster.route("**/api/cluster/**", lambda route: route.abort())
     click_board(cluster, 0.5, 0.5)
     assert number_of_points(cluster) == 401
+    expect(cluster.locator("#verdict")).to_have_text(re.compile("There is no result: The studio does not answer"))
+    cluster.unroute("**/api/cluster/**")
+    click_board(cluster, 0.5, 0.5)
+    expect(cluster.locator("#verdict")).to_have_text(re.compile("fit well"))

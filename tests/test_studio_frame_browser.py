@@ -81,8 +81,15 @@ def test_a_room_whose_script_is_late_does_not_work_behind_another(page, address)
 
 def test_a_room_whose_script_does_not_come_is_told_and_can_be_opened_later(page, address):
     page.route("**/rooms/odd/room.js", lambda route: route.abort())
+    page.clock.install()
     page.goto(f"{address}/#odd")
     expect(page.locator(".notice")).to_contain_text("Odd one out cannot be opened; is the studio still running")
+    page.hover(".notice")
+    page.clock.fast_forward(20_000)
+    assert page.locator(".notice").count() == 1  # somebody points at it
+    page.mouse.move(0, 0)
+    page.clock.fast_forward(20_000)
+    expect(page.locator(".notice")).to_have_count(0)
     page.unroute("**/rooms/odd/room.js")
     page.click('[data-door="runs"]')
     page.click('[data-door="odd"]')

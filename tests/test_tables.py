@@ -24,6 +24,30 @@ def test_a_header_and_any_usual_delimiter_are_recognised(tmp_path, delimiter, ne
     assert table.column("who").tolist() == ["a b", "c"]
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1 2\n3 4\n", [[1, 2], [3, 4]]),
+        ("  1.5   -2 \n\n 3 4\n", [[1.5, -2], [3, 4]]),
+        ("east north\n1 2\n3 nan\n", [[1, 2], [3, np.nan]]),
+        ("1,5;2,5\n3;-0,25\n", [[1.5, 2.5], [3, -0.25]]),
+        ("x;y\n1;2\n3,5;4e1\n;,5e1\n", [[1, 2], [3.5, 40], [np.nan, 5]]),
+    ],
+)
+def test_spaces_may_separate_numbers_and_commas_be_decimal_where_semicolons_do(tmp_path, text, values):
+    table = read_table(write(tmp_path, text, "points.txt"))
+    np.testing.assert_array_equal(table.numbers(list(table.columns)), values)
+
+
+def test_words_in_one_column_are_not_separated_and_a_comma_beside_points_is_not_decimal(tmp_path):
+    table = read_table(write(tmp_path, "length in m\n1.5\n2\n"))
+    assert table.numbers(["length in m"]).tolist() == [[1.5], [2]]
+    table = read_table(write(tmp_path, "a name\nJohn Smith\nJane Doe\n"))
+    assert table.column("a name").tolist() == ["John Smith", "Jane Doe"]
+    with pytest.raises(ValueError, match="line 3: column y has '1,234', which is not a number"):
+        read_table(write(tmp_path, "x;y\n1;2.5\n1;1,234\n")).numbers(["y"])
+
+
 def test_without_a_header_columns_are_numbered(tmp_path):
     table = read_table(write(tmp_path, "1,2\n3,4\n"))
     assert list(table.columns) == ["column1", "column2"]

@@ -1,5 +1,6 @@
 """``picaset studio``"""
 
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,4 +37,5 @@ class Studio:
             raise ValueError(f"--runs: there is no folder {self.runs}.")
         settings = Settings() if self.runs is None else Settings(runs=(self.runs,))
         serve(settings, host=self.host, port=self.port, browser=self.browser)
+        gc.freeze()  # nothing is looked through for garbage any more: that would hold the terminal for seconds
         return 0

@@ -4,6 +4,7 @@ A column becomes numbers only when it is asked for, so that a mistake is told wi
 """
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO, TextIOBase
@@ -19,6 +20,9 @@ from picaset.extras import require
 MISSING = {"", "na", "n/a", "nan", "null", "none"}
 """What stands for a missing value, in any case."""
 DELIMITERS = ",;\t|"
+DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
+LOOKED_AT = 100
+"""Lines by which it is decided how a file separates its values."""
 
 
 @dataclass(frozen=True)
@@ -112,16 +116,53 @@ def table_of_csv(text: str, path: Path) -> Table:
 
 
 def parts_of_csv(path: Path, file: TextIOBase, most: int | None) -> Iterator[Table]:
-    first = next((line for line in file if line.strip()), None)
-    if first is None:
+    lines = list(islice((line.strip("\r\n") for line in file if line.strip()), LOOKED_AT))
+    if not lines:
         raise ValueError(f"{path} is empty.")
     file.seek(0)
-    delimiter = max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else ","
-    reader = csv.reader(file, delimiter=delimiter, strict=True)
+    delimiter = delimiter_of(lines)
+    with_comma = delimiter == ";" and has_decimal_commas(lines)
+    by_spaces = delimiter == " "
+    reader = csv.reader(
+        map(str.strip, file) if by_spaces else file, delimiter=delimiter, skipinitialspace=by_spaces, strict=True
+    )
+    rows = ((reader.line_num, row) for row in reader if any(map(str.strip, row)))
+    if with_comma:
+        rows = ((line, [with_point(value) for value in row]) for line, row in rows)
     try:
-        yield from rows_to_tables(path, ((reader.line_num, row) for row in reader if any(map(str.strip, row))), most)
+        yield from rows_to_tables(path, rows, most)
     except csv.Error as error:
         raise ValueError(f"{path} is not CSV: {error}.") from None
+
+
+def delimiter_of(lines: Sequence[str]) -> str:
+    """What separates the values of a table that begins so.
+
+    Example:
+        >>> delimiter_of(["x,y"]), delimiter_of(["1,5;2,5"]), delimiter_of(["x y", "1  2"]), delimiter_of(["a b", "c"])
+        (',', ';', ' ', ',')
+    """
+    first = lines[0]
+    if not any(mark in first for mark in DELIMITERS):
+        # Words in the first line may be one name; numbers in the next line, as many, are not.
+        numbers = first.split() if all(map(stands_for_number, first.split())) else (lines[1:2] or [""])[0].split()
+        by_spaces = len(numbers) > 1 and len(numbers) == len(first.split()) and all(map(stands_for_number, numbers))
+        return " " if by_spaces else ","
+    if ";" in first and all(stands_for_number(with_point(value)) for value in first.split(";")):
+        return ";"  # the commas are decimal ones
+    return max(DELIMITERS, key=first.count)
+
+
+def has_decimal_commas(lines: Sequence[str]) -> bool:
+    """Whether a table separated by semicolons writes 1,5 for one and a half; not where it also writes 1.5."""
+    values = [value for line in lines for value in line.split(";")]
+    return any(map(DECIMAL_COMMA.fullmatch, values)) and not any(
+        "." in value and reads_as_number(value) for value in values
+    )
+
+
+def with_point(value: str) -> str:
+    return value.replace(",", ".") if DECIMAL_COMMA.fullmatch(value) else value
 
 
 def rows_to_tables(path: Path, rows: Iterator[tuple[int, list[str]]], most: int | None) -> Iterator[Table]:
@@ -129,7 +170,7 @@ def rows_to_tables(path: Path, rows: Iterator[tuple[int, list[str]]], most: int 
     number, head = next(rows, (0, list[str]()))
     if not head:
         raise ValueError(f"{path} is empty.")
-    if all(reads_as_number(value) or value.strip().lower() in MISSING for value in head):
+    if all(map(stands_for_number, head)):
         names, rows = [f"column{index + 1}" for index in range(len(head))], chain([(number, head)], rows)
     else:
         names = [value.strip() for value in head]
@@ -190,6 +231,11 @@ def columns_of_numbers(table: Table, *, but: str | None) -> list[str]:
     if not found:
         raise ValueError(f"{table.path} has no column of numbers; its columns are {', '.join(table.columns)}.")
     return found
+
+
+def stands_for_number(text: str) -> bool:
+    """A number, or what stands for a missing one."""
+    return reads_as_number(text) or text.strip().lower() in MISSING
 
 
 def reads_as_number(text: str) -> bool:

@@ -1,13 +1,20 @@
 // Asking the server: one way to get an answer or a readable error, and one to ask again and again while a hand moves.
 
+import { settle } from "./notice.js";
+
 const GONE = "The studio does not answer; is it still running in the terminal?";
 
 // What it answers, or an error with its own words.
-async function answerOf(path, options, read) {
+async function answerOf(path, options, read, { aside = false } = {}) {
+  const began = performance.now();
   let response;
   try {
     response = await fetch(path, options);
-    if (response.ok) return await read(response);
+    if (response.ok) {
+      const found = await read(response);
+      if (!aside) settle(began);
+      return found;
+    }
   } catch (error) {
     throw error.name === "AbortError" ? error : new Error(GONE);
   }
@@ -20,11 +27,12 @@ async function answerOf(path, options, read) {
   throw error;
 }
 
-export function ask(path, { body, signal } = {}) {
+// What is asked `aside`, by no gesture, ends no message.
+export function ask(path, { body, signal, aside } = {}) {
   const options = body === undefined ? { signal } : {
     method: "POST", body, signal, headers: { "Content-Type": "application/json" },
   };
-  return answerOf(path, options, (response) => response.json());
+  return answerOf(path, options, (response) => response.json(), { aside });
 }
 
 // A picture, to be drawn.

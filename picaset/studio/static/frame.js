@@ -1,6 +1,6 @@
 // The frame: which room is open, in which colours. A room's script is loaded when its door is first opened.
 
-import { tell } from "./notice.js";
+import { settle, tell } from "./notice.js";
 
 const sections = [...document.querySelectorAll("[data-room]")];
 const doors = [...document.querySelectorAll("[data-door]")];
@@ -12,6 +12,7 @@ async function open(name) {
   current = name;
   entered?.leave?.();
   entered = null;
+  settle(); // what another room told
   for (const section of sections) section.hidden = section.dataset.room !== name;
   for (const door of doors) {
     if (door.dataset.door === name) door.setAttribute("aria-current", "page");

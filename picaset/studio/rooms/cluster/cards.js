@@ -14,13 +14,14 @@ export class Card {
     this.element.className = "card";
     this.element.dataset.method = method.name;
     this.element.innerHTML = `<h3></h3><p class="hint"></p><div class="picture"><canvas role="img"></canvas><p class="outside"></p></div>
-<div class="measures"><span class="likelihood">–</span><span class="time"></span></div><span class="badge">waiting</span>`;
+<div class="measures"><span><span class="likelihood">–</span> <span class="unit">log-likelihood</span></span><span class="time"></span></div><span class="badge">waiting</span>`;
     this.part("h3").textContent = method.title;
     this.part("canvas").setAttribute("aria-label", `${method.title}: no result yet`);
     const always = method.fixed_components ? ` Always ${method.fixed_components} components.` : "";
     this.part(".hint").textContent = method.about + always;
     this.part(".likelihood").title = "Average log-likelihood of a point; higher is better";
     this.result = null;
+    this.problem = ""; // why there is none
     this.points = [];
     this.view = new View(this.part("canvas"), () => this.draw());
   }
@@ -31,6 +32,7 @@ export class Card {
 
   show(result, points) {
     this.result = result;
+    this.problem = "";
     this.points = points;
     this.element.classList.remove("stale");
     this.part(".likelihood").textContent = inWords(result.log_likelihood);
@@ -40,6 +42,7 @@ export class Card {
 
   fail(message) {
     this.result = null;
+    this.problem = message;
     this.part(".likelihood").textContent = "–";
     this.part(".time").textContent = "";
     this.part(".outside").textContent = message;

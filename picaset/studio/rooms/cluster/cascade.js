@@ -9,7 +9,7 @@ import { inWords } from "./cards.js";
 const PAUSE = 1100; // milliseconds between steps while playing
 
 export class Cascade {
-  constructor(section, { colours, matching, fail }) {
+  constructor(section, { colours, matching }) {
     Object.assign(this, { colours, matching });
     this.part = (selector) => section.querySelector(selector);
     this.steps = [];
@@ -20,7 +20,7 @@ export class Cascade {
     this.newest = new Newest({
       send: (question, signal) => ask("/api/cluster/steps", { body: question.body(this.method), signal }),
       show: (answer, question) => this.show(answer, question.points),
-      fail,
+      fail: (error) => this.clear(error.message),
       pause: 600, // the cards come first
     });
     this.part("#cascade-method").addEventListener("change", () => this.last && this.want(this.last));
@@ -44,6 +44,23 @@ export class Cascade {
   want(question) {
     this.last = question;
     this.newest.want(question);
+  }
+
+  // There is nothing to ask about.
+  forget(why) {
+    this.last = null;
+    this.newest.forget();
+    this.clear(why);
+  }
+
+  // Nothing is shown of earlier points.
+  clear(why) {
+    this.stop();
+    this.steps = [];
+    this.points = [];
+    this.draw();
+    this.part("#cascade-state").textContent = why;
+    this.part("#cascade").setAttribute("aria-label", `The cascade: ${why}`);
   }
 
   show(answer, points) {
@@ -87,8 +104,15 @@ export class Cascade {
   }
 
   draw() {
-    this.part("#step-shown").textContent = this.step === 0 ? "0 (learned start)" : `${this.step} of ${this.steps.length - 1}`;
-    if (!this.steps.length) return;
+    this.part("#step-shown").textContent = this.step === 0 ? "0 (learned start)" : `${this.step} of ${this.part("#step").max}`;
+    if (!this.steps.length) {
+      this.view.clear();
+      for (const { view, words } of this.film) {
+        view.clear();
+        words.textContent = "";
+      }
+      return;
+    }
     const shown = Math.min(this.step, this.steps.length - 1);
     this.tell(this.steps[shown], this.drawStep(this.view, shown, 3.4));
     this.film.forEach(({ figure, view, words }, index) => {

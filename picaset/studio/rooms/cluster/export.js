@@ -6,6 +6,8 @@ const SIDE = 260;
 const GAP = 20;
 const HEAD = 26;
 const FOOT = 24;
+const LINE = 20; // of the caption, and the width of one of its letters, generously: fonts differ
+const LETTER = 8;
 
 export function csvOf(points, labels) {
   const rows = points.map(([x, y], index) => `${x},${y},${labels[index] + 1}`);
@@ -16,15 +18,29 @@ export function svgOf(cards, colours, caption) {
   const columns = Math.min(3, cards.length);
   const rows = Math.ceil(cards.length / columns);
   const width = columns * (SIDE + GAP) + GAP;
-  const height = 50 + rows * (HEAD + SIDE + FOOT + GAP);
+  const lines = wrapped(caption, Math.floor((width - 2 * GAP) / LETTER));
+  const begin = 24 + lines.length * LINE;
+  const height = begin + rows * (HEAD + SIDE + FOOT + GAP);
   const parts = cards.map((card, index) => {
     const left = GAP + (index % columns) * (SIDE + GAP);
-    const top = 44 + Math.floor(index / columns) * (HEAD + SIDE + FOOT + GAP);
+    const top = begin + Math.floor(index / columns) * (HEAD + SIDE + FOOT + GAP);
     return `<g transform="translate(${left} ${top})">${panel(card, colours, index)}</g>`;
   });
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" `
     + `font-family="system-ui, sans-serif"><rect width="100%" height="100%" fill="${colours.surface}"/>`
-    + `<text x="${GAP}" y="28" font-size="15" fill="${colours.ink}">${escaped(caption)}</text>${parts.join("")}</svg>\n`;
+    + `<text font-size="15" fill="${colours.ink}">${lines.map((line, index) => `<tspan x="${GAP}" y="${28 + index * LINE}">${escaped(line)}</tspan>`).join(" ")}</text>`
+    + `${parts.join("")}</svg>\n`;
+}
+
+// Lines of at most so many letters, broken between words.
+function wrapped(text, most) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+    if (longer.length <= most || !lines.at(-1)) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
 }
 
 function panel({ method, result, points, order }, colours, number) {

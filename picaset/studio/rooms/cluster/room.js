@@ -28,6 +28,7 @@ let moving = false;
 const FOLLOWS = "picaso"; // asked at every move of the hand; the others less often, and when it rests
 const STRIDE = 300; // milliseconds between two questions to one of the others
 const REST = 120; // milliseconds without a move
+const OWN = { name: "own", title: "Your own points" };
 const MEASURE = "picaset: gesture to result";
 
 const value = (name) => Number(part(`#${name}`).value);
@@ -41,9 +42,9 @@ const board = new Board({
   colours: () => colours,
   changed,
   told: (words) => { part("#board-state").textContent = words; },
-  full: () => tell(`The page takes at most ${MOST} points.`),
+  full: () => tell(`The page takes at most ${MOST.toLocaleString("en")} points.`, { stays: true }),
 });
-const cascade = new Cascade(section, { colours: () => colours, matching, fail: (error) => tell(error.message) });
+const cascade = new Cascade(section, { colours: () => colours, matching });
 
 // Something moved: everyone is asked again.
 function changed(event) {
@@ -61,10 +62,14 @@ function changed(event) {
   part("#undo").disabled = !points.past.length;
   part("#redo").disabled = !points.future.length;
   if (moved.length < 2) {
+    clearTimeout(resting);
+    clearTimeout(judging);
+    judging = null;
     for (const card of cards) {
       card.newest.forget();
       card.fail("Add at least two points.");
     }
+    cascade.forget("Add at least two points.");
     part("#verdict").textContent = "Add at least two points: click on the board, or choose an example.";
     return;
   }
@@ -118,7 +123,11 @@ function compare() {
 function judge() {
   judging = null;
   const found = cards.filter((card) => card.result !== null);
-  if (!found.length) return;
+  if (!found.length) {
+    const problems = new Set(cards.map((card) => card.problem).filter(Boolean));
+    if (problems.size) write(part("#verdict"), `There is no result: ${[...problems].join(" ")}`);
+    return;
+  }
   const best = found.reduce((one, other) => (other.result.log_likelihood > one.result.log_likelihood ? other : one));
   matching.anchor(best.result.components);
   for (const card of cards) {
@@ -156,7 +165,9 @@ function putBack() {
 }
 
 async function takeExample() {
-  const name = part("#example").value;
+  const list = part("#example");
+  if (list.value === OWN.name) list.selectedIndex = 0;
+  const name = list.value;
   try {
     const found = await ask(`/api/cluster/examples/${name}?seed=${seed}&components=${value("components")}`);
     setAll(found.points);
@@ -198,7 +209,10 @@ function listen() {
   });
   part("#undo").addEventListener("click", () => travel("undo"));
   part("#redo").addEventListener("click", () => travel("redo"));
-  part("#clear").addEventListener("click", () => setAll([]));
+  part("#clear").addEventListener("click", () => {
+    setAll([]);
+    part("#example").value = OWN.name;
+  });
   part("#example").addEventListener("change", takeExample);
   part("#again").addEventListener("click", () => {
     seed += 1;
@@ -207,6 +221,7 @@ function listen() {
   listenForTables(section, ({ points: found, about }) => {
     putBack();
     setAll(found);
+    part("#example").value = OWN.name;
     tell(about, { wrong: false });
   });
   part("#download-csv").addEventListener("click", () => {
@@ -258,7 +273,8 @@ async function begin() {
     const [methods, examples] = await Promise.all([ask("/api/cluster/methods"), ask("/api/cluster/examples")]);
     cards = methods.map(makeCard);
     part("#cards").append(...cards.map((card) => card.element));
-    offer(part("#example"), examples);
+    offer(part("#example"), [...examples, OWN]);
+    part(`#example [value=${OWN.name}]`).disabled = true; // it is so when they are; there is nothing to fetch
     offer(part("#download-method"), methods);
     part("#download-method").value = "picaso-canonical";
     await takeExample();

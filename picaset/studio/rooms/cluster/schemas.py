@@ -114,7 +114,7 @@ class CsvRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    text: Annotated[str, Field(min_length=1, max_length=900_000)]
+    text: Annotated[str, Field(max_length=900_000)]
 
 
 class SomePoints(BaseModel):

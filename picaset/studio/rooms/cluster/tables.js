@@ -4,30 +4,44 @@ import { ask } from "/static/ask.js";
 import { tell } from "/static/notice.js";
 import { MOST } from "./points.js";
 
+const MOST_BYTES = 900_000;
+
 // `taken` is called with the points that were found, and what is said about them.
 export function listenForTables(section, taken) {
   const part = (selector) => section.querySelector(selector);
 
-  async function takeTable(text) {
+  // What is wrong with it is told by `fail`; returns whether the points were taken.
+  async function takeTable(text, fail) {
     try {
       taken(await ask("/api/cluster/csv", { body: JSON.stringify({ text }) }));
+      return true;
     } catch (error) {
-      tell(error.message);
+      fail(error.message);
+      return false;
     }
   }
 
   async function takeFile(file) {
     if (!file) return;
-    if (file.size > 900_000) {
-      tell(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB; the page takes at most 0.9 MB and ${MOST} points. Take a sample, or use: picaset cluster FILE`);
+    if (file.size > MOST_BYTES) {
+      tell(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB; the page takes at most ${MOST_BYTES / 1e6} MB and ${MOST.toLocaleString("en")} points. Take a sample, or use: picaset cluster FILE`);
       return;
     }
-    takeTable(await file.text());
+    takeTable(await file.text(), tell);
   }
 
-  part("#paste").addEventListener("click", () => part("#paste-dialog").showModal());
-  part("#paste-dialog").addEventListener("close", () => {
-    if (part("#paste-dialog").returnValue === "take") takeTable(part("#paste-text").value || " ");
+  const dialog = part("#paste-dialog");
+  const problem = part("#paste-problem");
+  part("#paste").addEventListener("click", () => {
+    problem.textContent = "";
+    dialog.showModal();
+  });
+  // It stays open, with what is wrong, until the table can be taken.
+  dialog.addEventListener("submit", async (event) => {
+    if (event.submitter?.value === "cancel") return;
+    event.preventDefault();
+    problem.textContent = "";
+    if (await takeTable(part("#paste-text").value, (words) => { problem.textContent = words; })) dialog.close();
   });
   part("#file").addEventListener("change", (event) => {
     takeFile(event.target.files[0]);

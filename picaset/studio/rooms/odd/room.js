@@ -74,7 +74,10 @@ function changed() {
     tile.wait();
   });
   tellSize();
-  for (const button of section.querySelectorAll("[data-add]")) button.disabled = tiles.length >= known.largest;
+  const isFull = tiles.length >= known.largest;
+  const why = isFull ? `A set has at most ${known.largest} faces; remove one to add another.` : "";
+  for (const button of section.querySelectorAll("[data-add]")) Object.assign(button, { disabled: isFull, title: why });
+  write(part("#odd-full"), why);
   const question = { gesture, faces: tiles.map((tile) => tile.face.number), tiles, source: shown.source };
   for (const model of models) model.newest.want(question);
   judge();

@@ -16,6 +16,7 @@ MOST_CURVE_POINTS = 2000
 LARGEST_FILE = 20_000_000
 FILES = ("config.json", "environment.json", "metrics.jsonl", "result.json")
 Found = TypeVar("Found")
+TRIAL = ": a few steps each, to see that everything works. What they scored says nothing about the methods."
 
 
 def run_folders(folder: Path) -> dict[str, Path]:
@@ -149,18 +150,21 @@ def tables_from(folders: Sequence[Path]) -> Tables:
             continue
         tables, problem = explained(lambda used=used: tables_of(used, folders), folders[0])
         if tables:
-            return Tables(about=f"From {len(used)} finished runs, profile {profile}.", tables=[*map(shown, tables)])
+            is_trial = profile == "smoke"
+            about = f"From {len(used)} finished runs, profile {profile}" + (TRIAL if is_trial else ".")
+            return Tables(about=about, tables=[shown(table, judged=not is_trial) for table in tables])
         if problem:
             return Tables(about=f"The tables could not be made: {problem}", tables=[])
     return Tables(about="There is no finished run to make a table of.", tables=[])
 
 
-def shown(table: Any) -> TableOfPaper:
+def shown(table: Any, *, judged: bool) -> TableOfPaper:
+    """A table for the page; where nothing in it can be judged, nothing is the best."""
     return TableOfPaper(
         title=table.title,
         columns=list(table.columns),
         rows=[
-            [TableCell(found=cell.found, published=cell.published, best=cell.best) for cell in row]
+            [TableCell(found=cell.found, published=cell.published, best=cell.best and judged) for cell in row]
             for row in table.rows
         ],
         notes=list(table.notes),

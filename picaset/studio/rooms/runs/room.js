@@ -2,7 +2,7 @@
 
 import { ask } from "/static/ask.js";
 import { offer } from "/static/element.js";
-import { tell } from "/static/notice.js";
+import { settle, tell } from "/static/notice.js";
 import { colours as readColours } from "/static/palette.js";
 import { Chart } from "./chart.js";
 import { made, paperTable, settingsTable } from "./tables.js";
@@ -19,11 +19,14 @@ let papers = []; // tables
 let seen = "";
 let timer = null;
 let begun = false;
+let isGone = false; // the studio did not answer the last look
 const chart = new Chart(part("#runs-chart"), () => colours);
 
 async function look() {
   try {
-    const found = await ask("/api/runs/list");
+    const found = await ask("/api/runs/list", { aside: true });
+    if (isGone) settle();
+    isGone = false;
     part("#runs-folder").textContent = found.folder;
     if (found.version === seen) return;
     const first = seen === "";
@@ -34,7 +37,8 @@ async function look() {
     await refresh();
     tables();
   } catch (error) {
-    tell(error.message);
+    if (!isGone) tell(error.message);
+    isGone = true;
   }
 }
 
@@ -60,8 +64,9 @@ function list() {
   part("#runs-list").replaceChildren(...shown.map(entry));
   if (focused) part(`#runs-list label[data-run="${CSS.escape(focused)}"] input`)?.focus();
   const broken = runs.filter((run) => run.problem).length;
+  const which = shown.length ? `${shown.length} of ${runs.length} runs` : "No run has that in its name";
   part("#runs-count").textContent = runs.length
-    ? `${shown.length} of ${runs.length} runs${broken ? `, ${broken} cannot be read` : ""}`
+    ? `${which}${broken ? `, ${broken} cannot be read` : ""}`
     : "No runs here yet; make one with: picaset train clustering-ours --profile smoke";
 }
 
@@ -91,7 +96,7 @@ function stateOf(run) {
 function toggle(name, box) {
   if (box.checked && chosen.size >= MOST_CHOSEN) {
     box.checked = false;
-    tell(`At most ${MOST_CHOSEN} runs can be told apart; take one away first.`);
+    tell(`At most ${MOST_CHOSEN} runs can be told apart; take one away first.`, { stays: true });
     return;
   }
   if (box.checked) choose(name);

@@ -2,6 +2,9 @@
 
 import { element, write } from "/static/element.js";
 
+const STRIP = "One bar for each azimuth, 0° in the middle: tall where it was right, short and hatched where it was wrong, "
+  + "flat where it was not asked; underlined are the azimuths of training";
+
 export class Card {
   constructor(model, categories, training) {
     Object.assign(this, { model, categories, training });
@@ -16,12 +19,13 @@ export class Card {
     });
     this.cells = Array.from({ length: 36 }, (_, azimuth) => element("i", { className: training.includes(azimuth) ? "trained" : "" }));
     const around = [...this.cells.slice(18), ...this.cells.slice(0, 18)]; // what training had is in the middle
-    this.strip = element("div", { className: "seen", attributes: { "aria-hidden": "true" } }, ...around);
+    this.strip = element("div", { className: "seen", title: STRIP, attributes: { "aria-hidden": "true" } }, ...around);
     this.tally = element("p", { className: "hint number" });
     this.element = element("article", { className: "panel view-card waiting", data: { model: model.name } },
       element("div", { className: "top" }, element("h3", { textContent: model.title }), this.time),
       element("p", { className: "hint about", textContent: model.about }), this.badge,
-      element("ol", { className: "odds" }, ...this.rows.map(({ row }) => row)), this.strip, this.tally);
+      element("ol", { className: "odds" }, ...this.rows.map(({ row }) => row)), 
+      element("p", { className: "hint strip-title", textContent: "Where it was right" }), this.strip, this.tally);
     this.forget();
   }
 
@@ -51,11 +55,14 @@ export class Card {
     this.seen.set(azimuth, this.isRight);
     this.cells[azimuth].classList.toggle("right", this.isRight);
     this.cells[azimuth].classList.toggle("wrong", !this.isRight);
-    const count = (familiar) => {
-      const some = [...this.seen].filter(([place]) => this.training.includes(place) === familiar);
-      return `${some.filter(([, right]) => right).length} of ${some.length}`;
-    };
-    write(this.tally, `Around the toy: right at ${count(true)} azimuths of training, at ${count(false)} others.`);
+    const [familiar, others] = [true, false].map((had) => this.count((place) => this.training.includes(place) === had));
+    write(this.tally, `Around the toy: right at ${familiar} azimuths of training, at ${others} others.`);
+  }
+
+  // Of the azimuths that are meant, at how many it was right.
+  count(isMeant) {
+    const some = [...this.seen].filter(([place]) => isMeant(place));
+    return `${some.filter(([, right]) => right).length} of ${some.length}`;
   }
 
   // For this gesture there is no answer.

@@ -12,6 +12,7 @@ const section = document.querySelector("#room-viewpoints");
 const part = (selector) => section.querySelector(selector);
 const page = crypto.randomUUID();
 const TURN = 18; // pictures of a whole turn
+const TURNING = "Turn it once around";
 const PATIENCE = 150; // milliseconds that a new picture waits for its heat
 let known = null;
 let dial = null;
@@ -22,6 +23,7 @@ let gesture = 0;
 let picture = null; // what was taken, and for which gesture
 let late = 0;
 let left = 0; // pictures of the turn that are still to come
+let isTour = false; // what is shown is one of them
 
 const value = (name) => part(`#view-${name}`).value;
 const view = () => ({
@@ -137,21 +139,28 @@ function judge() {
   const parts = [];
   if (named(true).length) parts.push(`${listed(named(true).map((card) => card.model.title))} ${named(true).length > 1 ? "know" : "knows"} the ${value("category")}`);
   for (const card of named(false)) parts.push(`${listed([card.model.title])} says ${card.said}`);
-  if (left === 0) write(part("#view-verdict"), `${parts.join("; ")}.`);
   if (left > 0) setTimeout(turn, 40);
+  else write(part("#view-verdict"), isTour ? sumUp(answered) : `${parts.join("; ")}.`);
+}
+
+// Who was right how often, all around.
+function sumUp(some) {
+  const parts = some.map((card) => `${listed([card.model.title])} right at ${card.count(() => true)}`);
+  return `Once around the ${value("category")}: ${parts.join(", ")}.`;
 }
 
 function turn() {
   if (left === 0) return;
   left -= 1;
-  if (left === 0) stop();
+  if (left === 0) write(part("#view-turn"), TURNING);
   dial.set(dial.value + 36 / TURN);
   changed();
 }
 
 function stop() {
   left = 0;
-  write(part("#view-turn"), "Turn it once around");
+  isTour = false;
+  write(part("#view-turn"), TURNING);
 }
 
 const looker = () => part("#view-looker input:checked")?.value;
@@ -236,6 +245,13 @@ function listen() {
       return;
     }
     left = TURN;
+    isTour = true;
+    pictures.forget();
+    for (const card of cards) {
+      card.newest.forget();
+      card.forget(); // all are counted over the same pictures
+    }
+    write(part("#view-verdict"), "Once around the toy …");
     write(part("#view-turn"), "Stop turning");
     dial.set(dial.value - (dial.value % 2)); // views that training could have had
     turn();
