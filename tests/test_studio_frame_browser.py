@@ -172,6 +172,8 @@ def test_runs_show_curves_settings_and_tables_and_what_is_broken(page, address, 
         expect(page.locator("#runs-tables h3")).to_have_text([title])
     page.fill("#runs-filter", "transformer")
     assert page.locator("#runs-list li").count() == 1
+    page.fill("#runs-filter", "nowhere")
+    expect(page.locator("#runs-count")).to_contain_text("No run has that in its name")
 
 
 def test_a_curve_moves_while_a_run_trains(page, address, runs):

@@ -127,6 +127,28 @@ def test_an_error_in_the_work_ends_neither_the_lane_nor_the_others():
     lane.close()
 
 
+def test_closing_refuses_at_once_what_runs_and_what_waits():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(kind, items):
+        begun.set()
+        go_on.wait(20)
+        return items
+
+    async def refusals() -> list[tuple[int, str]]:
+        lane = Lane(slow, ["fit"])
+        asked = [asyncio.ensure_future(lane.ask("fit", number)) for number in range(3)]
+        await asyncio.to_thread(begun.wait, 20)
+        lane.close()
+        refused = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 10)
+        with pytest.raises(Refused, match="closing"):
+            await lane.ask("fit", 3)
+        go_on.set()
+        return [(error.status, error.message) for error in refused if isinstance(error, Refused)]
+
+    assert asyncio.run(refusals()) == [(503, "The studio is closing.")] * 3
+
+
 def test_a_fit_that_takes_too_long_is_ended():
     process = FitProcess(MethodName.SCIKIT_LEARN, seconds=0)
     question = methods.Question(np.array(blobs(2000)), 8)

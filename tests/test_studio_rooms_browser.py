@@ -92,6 +92,10 @@ def test_a_set_has_the_size_and_the_attributes_that_are_chosen(odd):
     odd.fill("#odd-size", "64")
     expect(odd.locator(".face")).to_have_count(64)
     expect(odd.locator('[data-add="any"]')).to_be_disabled()
+    expect(odd.locator('[data-add="any"]')).to_have_attribute(
+        "title", "A set has at most 64 faces; remove one to add another."
+    )
+    expect(odd.locator("#odd-full")).to_have_text("A set has at most 64 faces; remove one to add another.")
     odd.select_option("#odd-second", "Smiling")
     expect(odd.locator(".notice")).to_contain_text("Two different attributes are needed")
     expect(odd.locator(".face")).to_have_count(64)
@@ -157,12 +161,21 @@ def test_a_toy_is_turned_with_keys_and_by_dragging_and_named_anew(viewpoints):
 
 def test_a_whole_turn_counts_who_is_right_at_familiar_and_at_novel_views(viewpoints):
     viewpoints.select_option("#view-category", "car")
+    answered(viewpoints)
+    viewpoints.focus("#view-dial")
+    viewpoints.keyboard.press("ArrowRight")  # an azimuth that the turn leaves out
+    expect(viewpoints.locator(".view-card .hint").last).to_contain_text("right at")
     viewpoints.click("#view-turn")
     for card in viewpoints.locator(".view-card").all():
         expect(card.locator(".hint").last).to_have_text(
             re.compile(r"\d of 6 azimuths of training, at \d+ of 12 others")
         )
     expect(viewpoints.locator("#view-turn")).to_have_text("Turn it once around")
+    expect(viewpoints.locator("#view-verdict")).to_have_text(
+        re.compile(r"^Once around the car: (.+ right at \d+ of 18(, |\.$)){4}")
+    )
+    viewpoints.focus("#view-dial")
+    viewpoints.keyboard.press("ArrowRight")
     expect(viewpoints.locator("#view-verdict")).to_have_text(re.compile("says|know"))
 
 

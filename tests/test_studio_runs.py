@@ -1,5 +1,6 @@
 """The room of runs: what lies in a folder is told, what is broken too, and nothing beyond the folder."""
 
+import json
 import shutil
 
 import pytest
@@ -40,6 +41,20 @@ def test_no_name_reaches_beyond_the_list_of_runs(tmp_path):
         assert found.client.get("/api/runs/run/whole").status_code == 200
         for name in ("secret.txt", "..", "../beside", "%2e%2e%2fbeside", "/etc", "whole/config.json"):
             assert found.client.get(f"/api/runs/run/{name}").status_code == 404, name
+
+
+def test_a_table_of_smoke_runs_says_so_and_calls_nothing_the_best(tmp_path):
+    run = tmp_path / "clustering-ae32-pb-quick-seed0"
+    shutil.copytree(RECORDS / run.name, run)
+    with studio(tmp_path) as found:
+        tables = found.client.get("/api/runs/tables").json()
+        assert tables["about"] == "From 1 finished runs, profile quick."
+        assert any(cell["best"] for row in tables["tables"][0]["rows"] for cell in row)
+        config = json.loads((run / "config.json").read_text())
+        (run / "config.json").write_text(json.dumps(config | {"profile": "smoke"}))
+        tables = found.client.get("/api/runs/tables").json()
+        assert "What they scored says nothing about the methods." in tables["about"]
+        assert not any(cell["best"] for table in tables["tables"] for row in table["rows"] for cell in row)
 
 
 def test_without_runs_the_studio_opens_all_the_same(tmp_path):

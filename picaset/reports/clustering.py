@@ -6,7 +6,7 @@ from typing import Any
 
 from picaset.experiments.clustering import ABLATIONS, TABLE_ROWS
 from picaset.reports.published import TABLE_2, TABLE_2_ORACLE
-from picaset.reports.records import Record
+from picaset.reports.records import Record, time_taken
 from picaset.reports.table import Cell, Table, mean_and_spread
 from picaset.tasks.clustering import MOVES, SHIFTS, Clustering
 
@@ -112,10 +112,9 @@ def setting(records: Sequence[Record]) -> str:
         f" ({', '.join(sorted({in_words(name_of(record)) for record in budgets[other]}))}: {other})" for other in others
     )
     hardware = " or ".join(sorted({record.environment["hardware"] for record in records}))
-    minutes = sorted(record.result["seconds"] / 60 for record in records)
     return (
         f"Profile {records[0].experiment.profile}: every row {usual}, the same sets for the same seed{exceptions}; "
-        f"{minutes[0]:.0f} to {minutes[-1]:.0f} minutes each on {hardware}. Scored on "
+        f"{time_taken(records)} each on {hardware}. Scored on "
         f"{records[0].environment['data']}. The paper used 50 000 steps of 10 sets. "
         "docs/reproduction.md lists what else differs."
     )

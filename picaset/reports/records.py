@@ -1,6 +1,6 @@
 """Finished runs, from wherever they lie: a user's own first, then the records that are committed with the source."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,3 +42,11 @@ def read_record(path: Path) -> Record | None:
     if result is None:
         return None
     return Record(path, directory.experiment, directory.environment, result, directory.metrics)
+
+
+def time_taken(records: Sequence[Record]) -> str:
+    """From the shortest run to the longest, in words."""
+    minutes = sorted({round(record.result["seconds"] / 60) for record in records})
+    if minutes[-1] == 0:
+        return "less than a minute"
+    return f"{minutes[0]} to {minutes[-1]} minutes" if len(minutes) > 1 else f"{minutes[0]} minutes"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from picaset.experiments.scenes import ROWS, VARIANTS, by_objective
 from picaset.reports.published import TABLE_5
-from picaset.reports.records import Record
+from picaset.reports.records import Record, time_taken
 from picaset.reports.table import Cell, Table, mean_and_spread
 
 NAMES = {
@@ -148,11 +148,9 @@ def setting(records: Sequence[Record]) -> str:
     training = records[0].experiment.training
     budgets = {(record.experiment.training.steps, record.experiment.training.batch_size) for record in records}
     budget = f"{training.steps} steps of {training.batch_size} images" if len(budgets) == 1 else "unequal budgets"
-    minutes = sorted({round(record.result["seconds"] / 60) for record in records})
-    took = f"{minutes[0]} to {minutes[-1]} minutes" if len(minutes) > 1 else f"{minutes[0]} minutes"
     data = " or ".join(sorted({record.environment["data"] for record in records}))
     return (
-        f"Profile {records[0].experiment.profile}: every row {budget}, {took} each on "
+        f"Profile {records[0].experiment.profile}: every row {budget}, {time_taken(records)} each on "
         f"{records[0].environment['hardware']}. Scenes: {data}. Published are 150 000 steps of 512 images of 128 x 128 "
         "pixels. docs/reproduction.md lists what else differs."
     )
