@@ -100,7 +100,7 @@ def test_faces_that_cannot_be_had_leave_the_set_and_what_is_said_of_it_as_they_w
     page.goto(f"{address}/#odd")
     expect(page.locator("#odd-verdict")).to_contain_text("suspects")
     page.select_option("#odd-source", "celeba")
-    expect(page.locator(".notice")).to_contain_text("These faces cannot be read: ")
+    expect(page.locator(".notice")).to_contain_text("CelebA cannot be read: ")
     expect(page.locator("#odd-source")).to_have_value("drawn")
     expect(page.locator("#odd-verdict")).to_contain_text("suspects")
     held = Held(page, "**/api/odd/another*")

@@ -11,7 +11,7 @@ from picaset.data.drawn_faces import draw_faces
 from picaset.models.odd_one_out import OddOneOutNetwork
 from picaset.models.shipped import odd_faces_network
 from picaset.studio.rooms import Settings
-from picaset.studio.rooms.odd.faces import NUM_DRAWN
+from picaset.studio.rooms.odd.faces import NUM_DRAWN, too_few
 from picaset.studio.rooms.odd.room import build_odd_room
 from picaset.tasks.odd_one_out import DRAWN_SEED
 from picaset.tasks.odd_one_out_scores import as_tensor
@@ -58,6 +58,13 @@ def test_scores_are_what_the_network_says_of_the_pictures_that_are_shown(here, m
     for _ in range(2):  # the second time its vectors are remembered
         answer = here.client.post("/api/odd/scores", json={"model": model, "faces": numbers}).json()
         assert answer["scores"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_where_no_attributes_were_named_fewer_faces_are_the_advice():
+    said = too_few(np.zeros((5, 2), dtype=bool), [], 64)
+    assert said == (
+        "There are no 63 faces with two attributes beside one with neither, whichever one takes. Take fewer faces."
+    )
 
 
 @pytest.mark.parametrize(("kind", "shared"), [("fits", {2}), ("odd", {0}), ("any", {0, 1, 2})])
@@ -119,5 +126,5 @@ def test_celeba_is_offered_beside_the_drawn_faces_where_it_is_and_its_faults_are
     monkeypatch.setenv("PICASET_DATA", str(tmp_path))
     with studio() as found:
         assert [source["name"] for source in get(found, "known")["sources"]] == ["drawn", "celeba"]
-        assert get(found, "set?source=celeba", 422).startswith("These faces cannot be read: ")
+        assert get(found, "set?source=celeba", 422).startswith("CelebA cannot be read: ")
         assert len(get(found, "set")["faces"]) == 8

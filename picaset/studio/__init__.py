@@ -5,8 +5,8 @@
     guard.py         who may ask, and how much
     gesture.py       what makes a newer question replace an older one
     pictures.py      pictures for the page
-    told.py          what the rooms of pictures tell alike
-    read_once.py     real data, read when it is first needed
+    told.py          what rooms ask and tell alike
+    read_once.py     data, read when it is first needed
     lane.py          one thread that works through what is asked of it
     rooms/           one folder for each room: its routes, its section of the page, its script, its style
     static/          what the rooms share: the frame, the design, the charting library

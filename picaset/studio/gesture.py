@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Gesture(BaseModel):
-    """Which page asks, and how many times it has asked before."""
+    """Which page asks, and after which of its changes."""
 
     model_config = ConfigDict(extra="forbid")
 

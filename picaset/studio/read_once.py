@@ -1,4 +1,4 @@
-"""Real data, read in a thread of its own when it is first needed, and once, however many need it.
+"""Data, read or drawn in a thread of its own when it is first needed, and once, however many need it.
 
 Reading may take minutes. A page waits for it (:meth:`ReadOnce.ready`); a lane, which others wait for, does not.
 """

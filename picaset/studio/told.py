@@ -1,4 +1,4 @@
-"""What the rooms of pictures tell alike: where their pictures come from, who looks at them, and what is not there."""
+"""What rooms ask and tell alike: seeds, where pictures come from, who looks at them, and what is not there."""
 
 from collections.abc import Collection
 from pathlib import Path

@@ -31,11 +31,12 @@ class Pool:
     """The faces of one source, read when they are first needed.
 
     Args:
+        source: Which.
         read: Gives the faces, and which of them are for tests.
     """
 
-    def __init__(self, read: Callable[[], tuple[Faces, NDArray[np.int64]]]) -> None:
-        self.read = ReadOnce("These faces", read)
+    def __init__(self, source: SourceName, read: Callable[[], tuple[Faces, NDArray[np.int64]]]) -> None:
+        self.read = ReadOnce(TOLD[source][0], read)
 
     @property
     def faces(self) -> Faces:
@@ -119,10 +120,10 @@ def in_words(names: Sequence[str]) -> str:
 
 def pools() -> dict[SourceName, Pool]:
     """Drawn faces, and CelebA if the folder of real data has it."""
-    found = {SourceName.DRAWN: Pool(drawn)}
+    found = {SourceName.DRAWN: Pool(SourceName.DRAWN, drawn)}
     root = data_root()
     if root is not None and (root / "celeba").is_dir():
-        found[SourceName.CELEBA] = Pool(lambda: celeba(root / "celeba"))
+        found[SourceName.CELEBA] = Pool(SourceName.CELEBA, lambda: celeba(root / "celeba"))
     return found
 
 

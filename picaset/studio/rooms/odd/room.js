@@ -31,22 +31,26 @@ const sets = new Newest({
     part("#odd-faces").replaceChildren(...tiles.map((tile) => tile.element));
     changed();
   },
-  fail: (error) => {
-    if (sets.next === null) restore(error);
+  fail: (error, wish) => {
+    if (sets.next === null) restore(error, { isSource: part("#odd-source").value === wish.source });
   },
 });
 
 function wantSet() {
-  if (offered === null) return;
+  if (offered === null) { // what there is to choose could not be read
+    takeSource();
+    return;
+  }
   const [first, second] = ["first", "second"].map((name) => part(`#odd-${name}`).value);
   sets.want({ ...offered, size: part("#odd-size").value, first, second, number: seed });
 }
 
 // What cannot be done leaves the set as it was, and so everything that says how it is.
-function restore(error) {
+function restore(error, { isSource = true } = {}) {
   tell(error.message);
   write(part("#odd-verdict"), shown ? "The set stays as it was." : error.message);
   if (shown === null) return;
+  if (!isSource) return; // another source is being read
   part("#odd-source").value = shown.source;
   offerAttributes(shown);
   part("#odd-first").value = shown.first;

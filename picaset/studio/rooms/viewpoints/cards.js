@@ -24,7 +24,7 @@ export class Card {
     this.element = element("article", { className: "panel view-card waiting", data: { model: model.name } },
       element("div", { className: "top" }, element("h3", { textContent: model.title }), this.time),
       element("p", { className: "hint about", textContent: model.about }), this.badge,
-      element("ol", { className: "odds" }, ...this.rows.map(({ row }) => row)), 
+      element("ol", { className: "odds" }, ...this.rows.map(({ row }) => row)),
       element("p", { className: "hint strip-title", textContent: "Where it was right" }), this.strip, this.tally);
     this.forget();
   }

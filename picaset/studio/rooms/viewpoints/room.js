@@ -21,7 +21,7 @@ let film = [];
 let chosen = { step: 0, head: 0 };
 let gesture = 0;
 let picture = null; // what was taken, and for which gesture
-let late = 0;
+let late = null; // the timer of a picture that waits
 let left = 0; // pictures of the turn that are still to come
 let isTour = false; // what is shown is one of them
 
@@ -43,8 +43,10 @@ const pictures = new Newest({
   show: (image, question) => {
     if (!isChosen(question.view)) return;
     picture = { image, gesture: question.gesture };
-    clearTimeout(late);
-    late = setTimeout(draw, PATIENCE); // with its heat, if that comes sooner
+    late ??= setTimeout(() => { // with its heat, if that comes sooner
+      late = null;
+      draw();
+    }, PATIENCE);
     for (const card of cards) card.newest.want(question);
   },
   fail: (error) => {
