@@ -199,6 +199,10 @@ def test_a_table_is_pasted_and_a_wrong_one_is_refused_with_its_line(cluster, tmp
     expect(cluster.locator("#board-state")).to_have_text("5 points")
     expect(cluster.locator("#paste-dialog")).not_to_be_visible()
     expect(cluster.locator("#example option:checked")).to_have_text("Your own points")
+    cluster.click("#undo")
+    expect(cluster.locator("#example")).to_have_value("four")
+    cluster.click("#redo")
+    expect(cluster.locator("#example")).to_have_value("own")
     empty = tmp_path / "empty.csv"
     empty.write_text("")
     cluster.set_input_files("#file", empty)

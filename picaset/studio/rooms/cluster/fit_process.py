@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
@@ -111,7 +111,7 @@ def end_with_the_studio() -> None:
 
 
 @contextlib.contextmanager
-def deaf_to_ctrl_c() -> Iterator[None]:
+def deaf_to_ctrl_c() -> Generator[None]:
     """A process that is started here never gets the terminal's Ctrl-C, which is for the studio alone.
 
     It inherits what its starter blocks, and so has it blocked from its first instruction, while it imports too.

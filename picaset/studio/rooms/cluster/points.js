@@ -6,12 +6,13 @@ export const MOST = 5000;
 export class Points {
   constructor() {
     this.all = [];
+    this.from = ""; // where they come from, by name
     this.past = [];
     this.future = [];
   }
 
   remember() {
-    this.past.push(this.all.map((point) => [...point]));
+    this.past.push({ all: this.all.map((point) => [...point]), from: this.from });
     if (this.past.length > 100) this.past.shift();
     this.future = [];
   }
@@ -26,13 +27,14 @@ export class Points {
 
   travel(from, to) {
     if (!from.length) return false;
-    to.push(this.all);
-    this.all = from.pop();
+    to.push({ all: this.all, from: this.from });
+    Object.assign(this, from.pop());
     return true;
   }
 
-  replace(points) {
+  replace(points, from) {
     this.remember();
+    this.from = from;
     this.all = points.map(([x, y]) => [x, y]);
   }
 

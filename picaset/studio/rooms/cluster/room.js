@@ -2,7 +2,7 @@
 
 import { ask, Newest } from "/static/ask.js";
 import { offer, write } from "/static/element.js";
-import { tell } from "/static/notice.js";
+import { settle, tell } from "/static/notice.js";
 import { colours as readColours } from "/static/palette.js";
 import { Board } from "./board.js";
 import { Card, verdictOf } from "./cards.js";
@@ -150,8 +150,10 @@ function signed(number) {
   return number > 0 ? `+${number}` : String(number).replace("-", "−");
 }
 
-function setAll(places) {
-  points.replace(places);
+function setAll(places, from) {
+  settle();
+  points.replace(places, from);
+  part("#example").value = from;
   board.draw();
   changed();
 }
@@ -170,8 +172,9 @@ async function takeExample() {
   const name = list.value;
   try {
     const found = await ask(`/api/cluster/examples/${name}?seed=${seed}&components=${value("components")}`);
-    setAll(found.points);
+    setAll(found.points, name);
   } catch (error) {
+    list.value = points.from;
     tell(error.message);
   }
 }
@@ -209,10 +212,7 @@ function listen() {
   });
   part("#undo").addEventListener("click", () => travel("undo"));
   part("#redo").addEventListener("click", () => travel("redo"));
-  part("#clear").addEventListener("click", () => {
-    setAll([]);
-    part("#example").value = OWN.name;
-  });
+  part("#clear").addEventListener("click", () => setAll([], OWN.name));
   part("#example").addEventListener("change", takeExample);
   part("#again").addEventListener("click", () => {
     seed += 1;
@@ -220,8 +220,7 @@ function listen() {
   });
   listenForTables(section, ({ points: found, about }) => {
     putBack();
-    setAll(found);
-    part("#example").value = OWN.name;
+    setAll(found, OWN.name);
     tell(about, { wrong: false });
   });
   part("#download-csv").addEventListener("click", () => {
@@ -247,6 +246,7 @@ function listen() {
 
 function travel(way) {
   if (!points[way]()) return;
+  part("#example").value = points.from;
   board.draw();
   changed();
 }

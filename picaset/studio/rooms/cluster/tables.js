@@ -1,7 +1,7 @@
 // Points from a table: pasted, chosen as a file, or dropped on the board.
 
 import { ask } from "/static/ask.js";
-import { tell } from "/static/notice.js";
+import { settle, tell } from "/static/notice.js";
 import { MOST } from "./points.js";
 
 const MOST_BYTES = 900_000;
@@ -34,6 +34,7 @@ export function listenForTables(section, taken) {
   const problem = part("#paste-problem");
   part("#paste").addEventListener("click", () => {
     problem.textContent = "";
+    settle();
     dialog.showModal();
   });
   // It stays open, with what is wrong, until the table can be taken.
