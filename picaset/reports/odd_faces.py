@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, UInt8
 
 from picaset.checks import check_positive
-from picaset.data.drawn_faces import draw_faces
+from picaset.data.drawn_faces import draw_faces, draw_images
 from picaset.data.odd_sets import draw_odd_sets
 from picaset.models.odd_one_out import OddOneOutNetwork
 from picaset.reports.figures import COLOURS, new_figure, write_figure
@@ -64,11 +64,14 @@ def shown_sets(record: Record) -> list[ScoredSet]:
             f"{record.path} is not a run on drawn faces; pictures of real faces are put into no figure. "
             "Take a run of an experiment without celeba in its name."
         )
-    images, shown = task.faces().images, record.result["shown"]
+    shown = record.result["shown"]
+    sizes = [len(members) for members in shown["members"]]
+    numbers = [number for members in shown["members"] for number in members]
+    images = np.split(draw_images(numbers, task.num_faces, seed=DRAWN_SEED), np.cumsum(sizes)[:-1])
     return [
-        ScoredSet(images[members], np.array(scores, dtype=float), odd, (first, second))
-        for members, scores, odd, (first, second) in zip(
-            shown["members"], shown["scores"], shown["odd"], shown["attributes"], strict=True
+        ScoredSet(faces, np.array(scores, dtype=float), odd, (first, second))
+        for faces, scores, odd, (first, second) in zip(
+            images, shown["scores"], shown["odd"], shown["attributes"], strict=True
         )
     ]
 
