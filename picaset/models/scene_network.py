@@ -34,6 +34,11 @@ NARROW = 16
 """Features of a place in the vector that a descent starts from."""
 
 
+def steps_in_testing(num_steps: int, num_test_steps: int) -> int:
+    """Steps of the decoder in ``eval``: as many as in training, unless it is said otherwise."""
+    return num_test_steps or num_steps
+
+
 class SceneNetwork(PretrainedNetwork):
     """From an image to the vectors of the objects in it.
 
@@ -100,7 +105,7 @@ class SceneNetwork(PretrainedNetwork):
                 every_step=every_step,
             )
         )  # fmt: skip
-        self.num_steps, self.num_test_steps = num_steps, num_test_steps or num_steps
+        self.num_steps, self.num_test_steps = num_steps, steps_in_testing(num_steps, num_test_steps)
         self.every_step = every_step
         self.encoder = SceneEncoder(dim, kind=stem, image_size=image_size, positions=positions)
         options = BlockOptions(form=form, norm=norm)

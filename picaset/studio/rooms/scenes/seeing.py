@@ -13,7 +13,7 @@ from torch import Tensor
 from picaset.data.render import project
 from picaset.data.scenes import in_words
 from picaset.data.traced_scenes import STRETCH
-from picaset.models.scene_network import SceneNetwork
+from picaset.models.scene_network import SceneNetwork, steps_in_testing
 from picaset.studio.lane import or_error
 from picaset.studio.pictures import PICTURE, png_of
 from picaset.studio.rooms.scenes.pictures import CLEAR, Pictures, Shot
@@ -102,7 +102,7 @@ def places_of(coordinates: Tensor, shot: Shot) -> list[list[float]]:
 
 
 def steps_of(config: Mapping[str, Any]) -> int:
-    return config.get("num_test_steps") or config.get("num_steps", 0)
+    return steps_in_testing(config.get("num_steps", 0), config.get("num_test_steps", 0))
 
 
 def brightness(attention: Tensor) -> list[list[int]]:
