@@ -112,6 +112,15 @@ def test_sampled_slots_are_the_same_in_every_evaluation_and_fresh_in_training():
     assert torch.equal(again(elements), slots(elements))
 
 
+def test_slots_tell_elements_apart_before_any_training():
+    torch.manual_seed(0)
+    slots = SlotAttention(64, num_slots=10, initial="sampled")
+    keys, _ = slots.project(torch.randn(8, 256, 64))
+    queries = slots.query_map(slots.slot_norm(slots.initial_slots(keys)))
+    scores = queries @ keys.transpose(1, 2) / 64**0.5
+    assert 0.7 < scores.std().item() < 1.4  # a third of it with torch's own start
+
+
 def test_sampled_slots_differ_from_each_other():
     slots = SlotAttention(DIM, num_slots=TEMPLATES, initial="sampled").eval()
     first, second, third = slots(torch.randn(1, 7, DIM))[0]

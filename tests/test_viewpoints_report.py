@@ -148,9 +148,15 @@ def test_the_page_has_the_figures_and_what_a_toy_network_looks_at(runs, tmp_path
     assert all(path.with_suffix(".png").stat().st_size > 5_000 for path in report.figures)
 
 
-def test_a_run_without_its_network_is_not_looked_at_on_the_page(tmp_path):
+def test_without_a_network_of_a_run_the_page_shows_what_the_shipped_one_looks_at(tmp_path):
     report = write_report(TOYS, [], tmp_path, profile="smoke")
-    assert [path.stem for path in report.figures] == ["accuracy_by_distance_toys"]
+    assert [path.stem for path in report.figures] == ["accuracy_by_distance_toys", "look_heads", "look_steps"]
+    assert "on an airplane that training never had" in re.sub(r"\s+", " ", report.page.read_text())
+
+
+def test_photographs_alone_show_no_toy(tmp_path):
+    report = write_report(REAL, [], tmp_path, profile="smoke")
+    assert [path.stem for path in report.figures] == ["accuracy_by_distance"]
 
 
 @pytest.mark.parametrize("name", ["viewpoints-azimuth-pb3", "viewpoints-elevation-ours-stereo"])

@@ -78,10 +78,12 @@ def load_toys(size: str = "whole") -> tuple[Views, Views]:
     return training, test
 
 
-def render_toys(grid: Grid, instances: tuple[int, ...], *, seed: int = SEED) -> Views:
-    """Every category in these instances, from every viewpoint of a grid, in every lighting."""
+def render_toys(
+    grid: Grid, instances: tuple[int, ...], *, categories: tuple[str, ...] = CATEGORIES, seed: int = SEED
+) -> Views:
+    """These categories in these instances, from every viewpoint of a grid, in every lighting."""
     images, labels = list[Tensor](), list[tuple[int, ...]]()
-    for category, instance in product(range(len(CATEGORIES)), instances):
+    for category, instance in product(map(CATEGORIES.index, categories), instances):
         images.append(photograph(category, instance, grid, seed=seed))
         for elevation, azimuth in product(grid.elevations, grid.azimuths):
             labels += [(category, instance, elevation, azimuth, lighting) for lighting in grid.lightings]

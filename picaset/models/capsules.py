@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from picaset.checks import check_positive
-from picaset.models.em_routing import em_routing
+from picaset.models.em_routing import em_routing, rising
 from picaset.models.pretrained import PretrainedNetwork
 
 PUBLISHED = (32, 32, 32, 32)
@@ -135,7 +135,9 @@ class CapsuleLayer(nn.Module):
         # Near the identity: at first a whole lies as its parts do.
         self.weight = nn.Parameter(torch.eye(4) + 0.2 * torch.randn(matrices, types_out, 4, 4))
         self.beta_use = nn.Parameter(torch.zeros(types_out))
-        self.beta_activation = nn.Parameter(torch.zeros(types_out))
+        # The logit of a parent that has no votes. In units of a cost, as published, one step of training would change
+        # it a thousandth as much as it must be able to change.
+        self.threshold = nn.Parameter(torch.full((types_out,), -1.0))
         self.register_buffer("seen", windows(side, types_in, kernel, stride), persistent=False)
         places = (torch.arange(kernel) + 0.5) / kernel
         rows, columns = torch.meshgrid(places, places, indexing="ij")
@@ -154,7 +156,7 @@ class CapsuleLayer(nn.Module):
             activations,
             self.seen,
             beta_use=self.beta_use,
-            beta_activation=self.beta_activation,
+            beta_activation=self.threshold / rising(self.inverse_temperature, self.num_iterations),
             num_iterations=self.num_iterations,
             inverse_temperature=self.inverse_temperature,
         )

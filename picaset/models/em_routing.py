@@ -68,7 +68,7 @@ def em_routing(
         variances = (squares - means.square()).clamp(min=0) + VARIANCE_FLOOR
         log_variances = variances.log()
         cost = total[..., 0] * (beta_use[:, None] + 0.5 * log_variances).sum(dim=-1)
-        logits = inverse_temperature * (1 - 0.95 ** (iteration + 1)) * (beta_activation - cost)
+        logits = rising(inverse_temperature, iteration + 1) * (beta_activation - cost)
         if iteration == num_iterations - 1:
             return Routed(means + middle, logits)
         # (v - m)^2 / s = v * (-2 m / s) + v^2 * (1 / s) + m^2 / s, summed over the numbers of a pose.
@@ -78,6 +78,11 @@ def em_routing(
         log_claims = logsigmoid(logits)[..., None] + log_density
         log_shares = log_claims - claimed(log_claims.logsumexp(dim=2), children, activations.shape[1])[:, :, None]
     raise ValueError(f"em_routing: num_iterations must be at least 1; got {num_iterations}.")
+
+
+def rising(inverse_temperature: float, iterations: int) -> float:
+    """The inverse temperature after so many M steps."""
+    return inverse_temperature * (1 - 0.95**iterations)
 
 
 def parents_of(children: Int[Tensor, "O W"], num_children: int, num_types: int) -> Float[Tensor, " N"]:

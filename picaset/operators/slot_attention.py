@@ -88,6 +88,19 @@ class SlotAttention(SetPool):
         self.value_map = nn.Linear(dim, width, bias=False)
         self.recurrence = nn.GRUCell(width, width)
         self.feed_forward = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
+        self.start_as_published()
+
+    @torch.no_grad()
+    def start_as_published(self) -> None:
+        """Draw the weights as the authors' program does: slots that hardly tell places apart at first compete late."""
+        for part in self.modules():
+            if isinstance(part, nn.Linear):
+                nn.init.xavier_uniform_(part.weight)
+        nn.init.xavier_uniform_(self.recurrence.weight_ih)
+        nn.init.orthogonal_(self.recurrence.weight_hh)
+        for name, parameter in self.named_parameters():
+            if name.endswith(("bias", "bias_ih", "bias_hh")):
+                parameter.zero_()
 
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K E"]:
         keys, values = self.project(elements)

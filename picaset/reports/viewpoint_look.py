@@ -46,13 +46,18 @@ class Seen(NamedTuple):
 def look_at_views(
     task: Viewpoints, network: nn.Module, out: Path, *, category: str | None = None, seed: int = 0
 ) -> dict[str, list[Path]]:
+    """Draw a test object as :func:`draw_looked_at` does; what is not said of it, the seed chooses."""
+    return draw_looked_at(task, network, chosen_views(task, category, seed), out)
+
+
+def draw_looked_at(task: Viewpoints, network: nn.Module, views: Views, out: Path) -> dict[str, list[Path]]:
     """Draw each head at the last step, and every step of each head; figures by their captions."""
     if not isinstance(network, Picaso | ViewClassifier):
         raise ValueError(
             f"A network of the kind {task.network!r} has no attention to look at; runs of set-transformer, picaso and "
             "view-classifier have."
         )
-    seen = see(task, network, chosen_views(task, category, seed))
+    seen = see(task, network, views)
     data = task.describe_data()
     heads = (
         f"What each head attends to at the last step, on {a(seen.category)} that training never had ({data}). A column "

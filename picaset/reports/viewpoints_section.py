@@ -3,17 +3,28 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from picaset.data.toys import Grid, render_toys
+from picaset.data.views import TEST_INSTANCES
+from picaset.experiments import experiment
 from picaset.experiments.viewpoints import SPLITS
+from picaset.models.shipped import WEIGHTS
+from picaset.models.view_classifier import ViewClassifier
 from picaset.reports.look import look
 from picaset.reports.page import Drawing, Section, drawing
 from picaset.reports.records import Record
 from picaset.reports.table import Table
+from picaset.reports.viewpoint_look import draw_looked_at
 from picaset.reports.viewpoints import SOURCES, data_of, found_rows, table_3
 from picaset.reports.viewpoints_figures import draw_accuracy_by_distance
+from picaset.tasks.viewpoints import Viewpoints
 from picaset.training.run_directory import RunDirectory
 
 LOOKED_AT = [f"viewpoints-{split}-{name}-toys" for name in ("pb3", "ours") for split in SPLITS]
 """Runs whose attention is shown, the first that has its network; pictures on the page are of generated toys alone."""
+SHIPPED = "viewpoints-azimuth-ours-toys"
+"""The run whose network comes with picaset, and is shown where no other is there."""
+TOY = Grid(elevations=(4,), azimuths=(0, 6, 12, 18, 24, 30), lightings=(0,))
+"""As which the shipped network is shown an airplane."""
 
 
 def viewpoints_tables(runs: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
@@ -40,11 +51,19 @@ def viewpoints_figures(runs: Sequence[Record], folder: Path) -> list[Drawing]:
             data = data_of([record for by_split in found.values() for some in by_split.values() for record in some])
             caption = f"Accuracy against the distance from the viewpoints of training, means over seeds; {data}."
             drawings.append(drawing(draw_accuracy_by_distance(runs, source, folder)[0], caption))
-    looked_at = next((record for name in LOOKED_AT for record in runs if with_network(record, name)), None)
-    if looked_at is not None:
-        figures = look(looked_at.path, folder)
-        drawings += [drawing(paths[0], f"Like Figure 3. {caption}") for caption, paths in figures.items()]
-    return drawings
+    figures = looked_at(runs, folder) if found_rows(runs, "toys") else {}
+    return drawings + [drawing(paths[0], f"Like Figure 3. {caption}") for caption, paths in figures.items()]
+
+
+def looked_at(runs: Sequence[Record], folder: Path) -> dict[str, list[Path]]:
+    """What a network attends to on a generated toy: that of a run, or the shipped one."""
+    run = next((record for name in LOOKED_AT for record in runs if with_network(record, name)), None)
+    if run is not None:
+        return look(run.path, folder)
+    task = experiment(SHIPPED, profile="quick").task
+    assert isinstance(task, Viewpoints)
+    network = ViewClassifier.from_pretrained(WEIGHTS / "viewpoints_ours").float().eval()
+    return draw_looked_at(task, network, render_toys(TOY, TEST_INSTANCES[:1], categories=("airplane",)), folder)
 
 
 def with_network(record: Record, name: str) -> bool:
