@@ -107,6 +107,15 @@ def test_the_best_of_each_column_is_marked_once():
     assert [row[0].found for row in table.rows if row[7].best] == ["Set Transformer"]
 
 
+def test_the_notes_say_whether_the_cascade_is_worth_its_steps_where_both_rows_are_there():
+    notes = table_3(REAL, "small-norb").notes
+    assert "AE + PB3 minus Set Transformer, not from several seeds each: novel azimuths +9.0." in notes
+    assert not any("AE + PB1" in note for note in notes)
+    seeded = [*REAL, record("pb3", "azimuth", 0.60, real=True, seed=1)]
+    (told,) = (note for note in table_3(seeded, "small-norb").notes if "against Set Transformer" in note)
+    assert told == "AE + PB3 against Set Transformer: novel azimuths not told apart (-1.0, spread 14.2)."
+
+
 def test_without_runs_there_is_no_table():
     assert table_3(TOYS, "small-norb") is None
     assert table_3([], "toys") is None

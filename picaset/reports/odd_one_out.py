@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from picaset.experiments.odd_one_out import ROWS, VARIANTS
+from picaset.reports.comparison import comparison
 from picaset.reports.published import TABLE_4, TABLE_4_GUESSING
 from picaset.reports.records import Record
 from picaset.reports.table import Cell, Table, mean_and_spread
@@ -58,6 +59,10 @@ def found_rows(records: Sequence[Record], source: Source) -> dict[str, list[Reco
 def values(runs: Sequence[Record], metric: str) -> list[float]:
     """Of each seed, on the test sets."""
     return [record.result["test"][metric] for record in runs]
+
+
+def measured(runs: Sequence[Record]) -> dict[str, list[float]]:
+    return {name: values(runs, metric) for metric, name in METRICS.items()}
 
 
 def table_4(records: Sequence[Record], source: Source) -> Table | None:
@@ -148,35 +153,13 @@ def answers(records: Sequence[Record], source: Source) -> list[str]:
     told = list[str]()
     for question, pairs in QUESTIONS.items():
         compared = [
-            comparison(first, second, ours, theirs)
+            comparison(NAMES[first], NAMES[second], measured(ours), measured(theirs))
             for first, second in pairs
             if (ours := rows_of(records, source, first)) and (theirs := rows_of(records, source, second))
         ]
         if compared:
             told.append(" ".join([question, *compared]))
     return told
-
-
-def comparison(first: str, second: str, ours: Sequence[Record], theirs: Sequence[Record]) -> str:
-    """One row against another, measure by measure.
-
-    Several seeds are told apart if their means differ by more than one seed of each would by chance: the root of the
-    sum of both variances. One seed of either says nothing about that.
-    """
-    if min(len(ours), len(theirs)) < 2:
-        gaps = [f"{METRICS[metric]} {gap(ours, theirs, metric):+.3f}" for metric in METRICS]
-        return f"{NAMES[first]} minus {NAMES[second]}, not from several seeds each: {', '.join(gaps)}."
-    parts = list[str]()
-    for metric, name in METRICS.items():
-        spread = math.hypot(*(statistics.stdev(values(runs, metric)) for runs in (ours, theirs)))
-        difference = gap(ours, theirs, metric)
-        verdict = "above" if difference > spread else "below" if difference < -spread else "not told apart"
-        parts.append(f"{name} {verdict} ({difference:+.3f}, spread {spread:.3f})")
-    return f"{NAMES[first]} against {NAMES[second]}: {', '.join(parts)}."
-
-
-def gap(ours: Sequence[Record], theirs: Sequence[Record], metric: str) -> float:
-    return statistics.fmean(values(ours, metric)) - statistics.fmean(values(theirs, metric))
 
 
 def variants(records: Sequence[Record], source: Source) -> Table | None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from picaset.data.views import Split
 from picaset.experiments.viewpoints import ROWS, SPLITS
+from picaset.reports.comparison import comparison
 from picaset.reports.published import TABLE_3
 from picaset.reports.records import Record
 from picaset.reports.table import Cell, Table, mean_and_spread
@@ -34,6 +35,8 @@ COLUMNS = {
     "familiar_moved": "familiar, moved",
 }
 """What was tested: viewpoints of training or others, crops in the middle or moved."""
+CLAIMS = [("pb3", "set-transformer"), ("pb3", "pb1"), ("pb3", "deepset-max"), ("ours", "pb3")]
+"""Rows to compare: the first of a pair is claimed to be above the second."""
 NOTHING = "-"
 """Where there is no run."""
 
@@ -100,8 +103,22 @@ def table_3(records: Sequence[Record], source: Source) -> Table | None:
             "trained",
         ],
         rows,
-        notes(runs, beside_paper=beside_paper),
+        [*notes(runs, beside_paper=beside_paper), *answers(found)],
     )
+
+
+def answers(found: dict[str, dict[Split, list[Record]]]) -> list[str]:
+    """Whether more steps of the cascade, and what came after the paper, are worth anything at novel viewpoints."""
+    told = list[str]()
+    for first, second in CLAIMS:
+        ours, theirs = ({split: found.get(name, {}).get(split, []) for split in SPLITS} for name in (first, second))
+        splits = [split for split in SPLITS if ours[split] and theirs[split]]
+        if splits:
+            measured = (
+                {f"novel {split}s": percents(runs[split], "novel") for split in splits} for runs in (ours, theirs)
+            )
+            told.append(comparison(NAMES[first], NAMES[second], *measured, digits=1))
+    return told
 
 
 def as_published(record: Record) -> bool:
