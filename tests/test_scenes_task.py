@@ -197,12 +197,23 @@ def test_steps_in_testing_are_those_of_the_decoder(runs):
     assert found.rows[0][1].found == ""
 
 
-def test_published_numbers_have_a_column_of_their_own(runs):
+def test_steps_in_training_are_those_of_the_records(runs):
+    records = find_records([runs])
+    (descent,) = tables.rows_of(records, "dspn30")
+    implicit = experiment("scenes-idspn", profile="quick")
+    told = tables.by_steps([*records, replace(descent, experiment=implicit)]).notes[0]
+    assert told.endswith("Steps in training: cascades and slots 3, descents 4 or 20.")
+    assert tables.by_steps([descent]).notes[0].endswith("Steps in training: descents 4.")
+
+
+@pytest.mark.parametrize("objective", ["", "-reweighted", "-likelihood"])
+def test_published_numbers_have_a_column_of_their_own_whatever_was_minimised(runs, objective):
     (record,) = tables.rows_of(find_records([runs]), "set-transformer")
-    renamed = replace(record, experiment=replace(record.experiment, name="scenes-clevr-set-transformer"))
+    renamed = replace(record, experiment=replace(record.experiment, name=f"scenes-clevr-set-transformer{objective}"))
     found = tables.on_clevr([renamed])
     assert found.rows[0][-1].found == "50.0 / 16.2 / 2.0"
     assert "paper" in found.columns[-1]
+    assert "of the published loss, the whole of CLEVR and the published budget" in found.notes[-1]
 
 
 def test_the_page_has_a_section_with_tables_and_figures(runs, tmp_path):
