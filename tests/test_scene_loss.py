@@ -36,6 +36,16 @@ def test_a_cost_that_is_no_number_is_refused(wrong):
         assign(cost)
 
 
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.parametrize("objective", ["published", "reweighted", "likelihood"])
+@pytest.mark.parametrize("index", [0, 2, 18])  # of presence, of a coordinate, of a property
+def test_a_prediction_that_is_no_number_is_refused(objective, wrong, index):
+    predicted = random_vectors(0)
+    predicted[1, 3, index] = wrong
+    with pytest.raises(ValueError, match=rf"predictions must be finite; set 1 has {wrong}.*lower the learning rate"):
+        scene_loss(predicted, random_vectors(1), objective=objective)
+
+
 def test_more_objects_than_predictions_are_refused():
     with pytest.raises(ValueError, match="as many predictions as objects; got 2 and 3"):
         assign(torch.rand(1, 2, 3))

@@ -27,14 +27,19 @@ def assign(cost: Float[Tensor, "B K M"]) -> Int[Tensor, "B K"]:
     sets, predictions, objects = cost.shape
     if predictions != objects:
         raise ValueError(f"assign: there must be as many predictions as objects; got {predictions} and {objects}.")
+    check_numbers(cost, caller="assign", name="costs")
     costs = cost.detach().cpu().double().numpy()
-    if not np.isfinite(costs).all():
-        index = int(np.flatnonzero(~np.isfinite(costs).all(axis=(1, 2)))[0])
-        wrong = costs[index][~np.isfinite(costs[index])][0]
-        raise ValueError(
-            f"assign: costs must be finite; set {index} has {wrong}. The network predicts numbers that are none: "
-            "lower the learning rate, or cut gradients back."
-        )
     columns = [optimize.linear_sum_assignment(one)[1] for one in costs]
     chosen = np.array(columns, dtype=np.int64).reshape(sets, predictions)
     return torch.as_tensor(chosen, device=cost.device)
+
+
+def check_numbers(values: Float[Tensor, "B K M"], *, caller: str, name: str) -> None:
+    """That what a network predicts, or what it costs, can be compared."""
+    wrong = ~values.isfinite()
+    if bool(wrong.any()):
+        index = int(wrong.nonzero()[0, 0])
+        raise ValueError(
+            f"{caller}: {name} must be finite; set {index} has {values[wrong][0].item()}. The network predicts numbers "
+            "that are none: lower the learning rate, or cut gradients back."
+        )

@@ -20,7 +20,7 @@ from torch.nn.functional import binary_cross_entropy, huber_loss
 from picaset.checks import check_choice
 from picaset.data.scene_vectors import COORDINATES, PRESENCE, PROPERTY_VALUES
 from picaset.data.scenes import EXTENT
-from picaset.tasks.matching import assign
+from picaset.tasks.matching import assign, check_numbers
 
 Objective = Literal["published", "reweighted", "likelihood"]
 
@@ -37,6 +37,7 @@ def scene_loss(
     """
     check_choice(objective, ("published", "reweighted", "likelihood"), caller="scene_loss", name="objective")
     predicted, wanted = predicted.flatten(0, -3), wanted.expand_as(predicted).flatten(0, -3)
+    check_numbers(predicted, caller="scene_loss", name="predictions")
     cost = likelihood_cost(predicted, wanted) if objective == "likelihood" else huber_cost(predicted, wanted, objective)
     return cost.gather(2, assign(cost)[..., None]).sum(dim=(1, 2)).mean()
 
@@ -57,8 +58,10 @@ def likelihood_cost(predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B 
     """The same by likelihood: where there is no object, only presence counts."""
     shape = (*predicted.shape[:2], *wanted.shape[1:])
     ours, theirs = predicted[:, :, None].expand(shape), wanted[:, None].expand(shape)
-    entropy = binary_cross_entropy(ours, theirs, reduction="none")
-    apart = 2 * EXTENT * (ours - theirs)[..., COORDINATES]
+    presence, properties = (
+        binary_cross_entropy(ours[..., part], theirs[..., part], reduction="none")
+        for part in (PRESENCE, PROPERTY_VALUES)
+    )
+    apart = 2 * EXTENT * (ours[..., COORDINATES] - theirs[..., COORDINATES])
     places = huber_loss(apart, torch.zeros_like(apart), reduction="none").sum(dim=-1)
-    of_object = entropy[..., PROPERTY_VALUES].sum(dim=-1) + places
-    return entropy[..., PRESENCE] + theirs[..., PRESENCE] * of_object
+    return presence + theirs[..., PRESENCE] * (properties.sum(dim=-1) + places)
