@@ -9,8 +9,10 @@ from picaset.data.folders import cache_folder
 from picaset.data.scenes import PROPERTIES, Scenes
 from picaset.data.traced_scenes import load_traced_scenes
 
+PUBLISHED = {"license": "Creative Commons Attribution (CC BY 4.0)", "version": "1.0", "date": "2/14/2017"}
 
-def write_clevr(folder: Path, num_train: int = 4, num_val: int = 3) -> dict[str, Scenes]:
+
+def write_clevr(folder: Path, num_train: int = 4, num_val: int = 3, info: object = PUBLISHED) -> dict[str, Scenes]:
     """Traced scenes as 96 x 64 images, training as JPEG and validation as PNG; returns what was written."""
     written = dict[str, Scenes]()
     for part, count, seed, suffix in (("train", num_train, 5, "jpg"), ("val", num_val, 6, "png")):
@@ -23,7 +25,7 @@ def write_clevr(folder: Path, num_train: int = 4, num_val: int = 3) -> dict[str,
             wide.save(folder / "images" / part / name, **({"quality": 95} if suffix == "jpg" else {}))
             described.append({"image_filename": name, "image_index": index, "objects": objects_of(scenes, index)})
         (folder / "scenes").mkdir(exist_ok=True)
-        (folder / "scenes" / f"CLEVR_{part}_scenes.json").write_text(json.dumps({"info": {}, "scenes": described}))
+        (folder / "scenes" / f"CLEVR_{part}_scenes.json").write_text(json.dumps({"info": info, "scenes": described}))
         written[part] = scenes
     return written
 

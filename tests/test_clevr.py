@@ -10,7 +10,7 @@ import pytest
 
 from picaset.data import clevr
 from picaset.data.clevr import read_clevr
-from tests.clevr_files import write_clevr
+from tests.clevr_files import PUBLISHED, write_clevr
 
 
 @pytest.fixture
@@ -38,6 +38,32 @@ def test_images_and_objects_are_those_of_the_files(tmp_path, part):
     assert scenes.description == f"CLEVR, {len(expected)}-image subset"
     # An image that was made wider, perhaps written as JPEG, and shown as a square again is nearly the one it was.
     assert np.abs(scenes.images.astype(float) - expected.images).mean() < 3
+
+
+@pytest.mark.parametrize(
+    ("info", "told"),
+    [
+        ({"version": "1.0", "note": "rendered with the assets; not the published images"}, "small rendered CLEVR"),
+        (PUBLISHED | {"note": "not the published images"}, "small rendered CLEVR"),
+        (PUBLISHED | {"date": "11/16/2026"}, "scenes in CLEVR's layout"),  # as its program says of scenes made since
+        ({}, "scenes in CLEVR's layout"),
+        (None, "scenes in CLEVR's layout"),
+    ],
+)
+def test_only_the_published_images_are_called_clevr(tmp_path, info, told):
+    write_clevr(tmp_path / "clevr", info=info)
+    assert read(tmp_path / "clevr", "val").description == f"{told}, 3 images"
+    assert read(tmp_path / "clevr", "val").description == f"{told}, 3 images", "the decoded file says something else"
+
+
+def test_the_whole_of_the_published_images_is_no_subset(folder, monkeypatch):
+    monkeypatch.setitem(clevr.WHOLE, "val", 3)
+    assert read(folder, "val").description == "CLEVR"
+
+
+def test_a_coordinate_may_lie_outside_through_rounding(folder):
+    in_object("3d_coords", [3.0005, -3.0005, 0])(folder)
+    assert read(folder).coordinates[2, 1].tolist() == pytest.approx([3.0005, -3.0005, 0])
 
 
 def test_the_whole_image_is_shown_whatever_its_shape(folder):
@@ -120,6 +146,10 @@ def too_many(scene) -> None:
             spoiled(lambda scene: scene.update(objects=[])),
             "scene 2: a scene must have a list of 1 to 10 objects; got 0",
         ),
+        (
+            spoiled(lambda scene: scene.update(objects={})),
+            "scene 2: a scene must have a list of 1 to 10 objects; got a dict",
+        ),
         (spoiled(too_many), "scene 2: a scene must have a list of 1 to 10 objects; got 11"),
         (spoiled(lambda scene: scene.update(image_filename="../a.png")), "without a path; got '../a.png'"),
         (spoiled(lambda scene: scene.update(image_filename="CLEVR_train_000001.jpg")), "scene 2: .* is listed twice"),
@@ -134,6 +164,9 @@ def too_many(scene) -> None:
         (in_object("3d_coords", [0, 1, True]), "three numbers from -3 to 3"),
         (in_object("3d_coords", [0, 1, float("nan")]), "three numbers from -3 to 3"),
         (in_object("3d_coords", [0, 3.2, 0.7]), r"three numbers from -3 to 3; got \[0, 3.2, 0.7\]"),
+        (in_object("3d_coords", [0, -3.002, 0.7]), "three numbers from -3 to 3"),
+        (in_object("3d_coords", [0, 10**399, 0.7]), r"three numbers from -3 to 3; got \[0, 1000"),
+        (in_object("3d_coords", [0, float("-inf"), 0.7]), "three numbers from -3 to 3"),
         (
             lambda folder: (folder / "scenes/CLEVR_train_scenes.json").unlink(),
             "CLEVR_train_scenes.json does not exist; CLEVR is images/ and scenes/",

@@ -1,18 +1,18 @@
-"""CLEVR (Johnson et al. 2017) in its original layout, or any subset of it.
+"""CLEVR (Johnson et al. 2017) in its original layout, any subset of it, or other scenes in the same layout.
 
     images/{train,val}/*.png or *.jpg
     scenes/CLEVR_{train,val}_scenes.json    for each image, the objects in it
 
 The scene file says which images there are. They are decoded once, the whole picture shrunk to a square without a crop
 (as Locatello et al. 2020 do for this task), into one file that is mapped into memory ever after. The published test
-images come without scenes, so that everybody's test is ``val``.
+images come without scenes, so that everybody's test is ``val``. What the scene file says of itself decides what the
+images are called: only those that were published are CLEVR.
 
 Dimensions:  F scenes   S pixels a side   K = 10 slots
 """
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -24,15 +24,22 @@ from jaxtyping import Float, UInt8
 
 from picaset.checks import check_choice, check_positive
 from picaset.data.memory_map import map_rows, watched, write_rows
-from picaset.data.scenes import EXTENT, MOST_OBJECTS, PROPERTIES, Scenes, row_bytes, row_of, scenes_in
+from picaset.data.scenes import EXTENT, MOST_OBJECTS, PROPERTIES, Row, Scenes, row_of, scenes_in
 from picaset.extras import require
 
 ClevrPart = Literal["train", "val"]
 
-RECIPE = "whole image, bilinear, version 1"
+RECIPE = "whole image, bilinear, version 2"
 """Part of the name of the decoded file: another recipe never reads this one's pixels."""
 WHOLE = {"train": 70_000, "val": 15_000}
 """Images of the published data set."""
+PUBLISHED = {"version": "1.0", "date": "2/14/2017"}
+"""What the published scene files say of themselves."""
+DENIED = "not the published images"
+"""What the scene files of images that were rendered anew say in their note."""
+CLEVR, RENDERED, LAYOUT = "CLEVR", "small rendered CLEVR", "scenes in CLEVR's layout"
+KINDS = (CLEVR, RENDERED, LAYOUT)
+"""Of images; a row of the decoded file has the number of its own."""
 TOLERANCE = 1e-3
 """By which a coordinate may lie outside, through rounding."""
 
@@ -45,12 +52,28 @@ def read_clevr(folder: Path, cache_folder: Path, *, part: ClevrPart, size: int =
     images, described = folder / "images" / part, folder / "scenes" / f"CLEVR_{part}_scenes.json"
     path = cache_folder / f"clevr-{part}-{size}-{fingerprint(images, described)}.npy"
     if not path.is_file():
-        scenes = read_scene_file(described)
+        kind, scenes = read_scene_file(described)
         check_images(images, described, [name for name, _ in scenes])
-        write_rows(path, decoded(images, scenes, size), count=len(scenes), row=row_of(size))
+        write_rows(path, decoded(images, scenes, size, kind), count=len(scenes), row=clevr_row(size))
     rows = map_rows(path)
-    subset = "" if len(rows) == WHOLE[part] else f", {len(rows)}-image subset"
-    return scenes_in(rows, f"CLEVR{subset}")
+    return scenes_in(rows["scene"], describe(KINDS[int(rows["kind"][0])], len(rows), whole=WHOLE[part]))
+
+
+def describe(kind: str, count: int, *, whole: int) -> str:
+    """The images in words.
+
+    Example:
+        >>> describe("CLEVR", 425, whole=15_000)
+        'CLEVR, 425-image subset'
+    """
+    if kind != CLEVR:
+        return f"{kind}, {count} images"
+    return CLEVR if count == whole else f"{CLEVR}, {count}-image subset"
+
+
+def clevr_row(size: int) -> Row:
+    """One scene in the decoded file, and what kind of image it has."""
+    return np.dtype([("scene", row_of(size)), ("kind", "u1")])
 
 
 def fingerprint(images: Path, described: Path) -> str:
@@ -76,13 +99,14 @@ def check_images(images: Path, described: Path, names: list[str]) -> None:
         )
 
 
-def read_scene_file(path: Path) -> list[tuple[str, Float[np.ndarray, "K 8"]]]:
-    """The name of each image, and its objects as a row of a file of scenes has them."""
+def read_scene_file(path: Path) -> tuple[str, list[tuple[str, Float[np.ndarray, "K 8"]]]]:
+    """The kind of the images; the name of each, and its objects as a row of a file of scenes has them."""
     try:
         found = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error}); was it cut short?") from None
-    scenes = cast(dict[str, Any], found).get("scenes") if isinstance(found, dict) else None
+    told = cast(dict[str, Any], found) if isinstance(found, dict) else {}
+    scenes = told.get("scenes")
     if not isinstance(scenes, list) or not scenes:
         raise ValueError(f'{path} must be an object whose "scenes" is a list of at least one scene.')
     read = list[tuple[str, Any]]()
@@ -95,14 +119,30 @@ def read_scene_file(path: Path) -> list[tuple[str, Float[np.ndarray, "K 8"]]]:
         if name in seen:
             raise ValueError(f"{where}: {name} is listed twice.")
         seen.add(name)
-        count = len(cast(list[Any], objects)) if isinstance(objects, list) else 0
-        if not 1 <= count <= MOST_OBJECTS:
-            raise ValueError(f"{where}: a scene must have a list of 1 to {MOST_OBJECTS} objects; got {count}.")
+        count = len(cast(list[Any], objects)) if isinstance(objects, list) else None
+        if count is None or not 1 <= count <= MOST_OBJECTS:
+            got = f"a {type(objects).__name__}" if count is None else count
+            raise ValueError(f"{where}: a scene must have a list of 1 to {MOST_OBJECTS} objects; got {got}.")
         slots = np.zeros((MOST_OBJECTS, 4 + len(PROPERTIES)), dtype=np.float32)
         for index, one in enumerate(cast(list[Any], objects)):
             slots[index] = read_object(one, f"{where}, object {index}")
         read.append((name, slots))
-    return read
+    return kind_of(told.get("info")), read
+
+
+def kind_of(info: Any) -> str:
+    """What images are, by what their scene file says of itself.
+
+    Example:
+        >>> kind_of({"split": "val", "version": "1.0", "date": "2/14/2017"})
+        'CLEVR'
+        >>> kind_of({"split": "val", "version": "1.0"})
+        "scenes in CLEVR's layout"
+    """
+    told = cast(dict[str, Any], info) if isinstance(info, dict) else {}
+    if DENIED in str(told.get("note")):
+        return RENDERED
+    return CLEVR if all(told.get(key) == value for key, value in PUBLISHED.items()) else LAYOUT
 
 
 def read_object(one: Any, where: str) -> list[float]:
@@ -121,8 +161,8 @@ def read_object(one: Any, where: str) -> list[float]:
 
 
 def is_coordinate(number: Any) -> bool:
-    usable = isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
-    return usable and abs(number) <= EXTENT + TOLERANCE
+    # A comparison, unlike a conversion, takes whole numbers of any length; one that is none is not within.
+    return isinstance(number, int | float) and not isinstance(number, bool) and abs(number) <= EXTENT + TOLERANCE
 
 
 def value_of(described: Any, key: str, where: str) -> Any:
@@ -131,11 +171,13 @@ def value_of(described: Any, key: str, where: str) -> Any:
     return cast(dict[str, Any], described)[key]
 
 
-def decoded(images: Path, scenes: list[tuple[str, Float[np.ndarray, "K 8"]]], size: int) -> Iterator[bytes]:
+def decoded(images: Path, scenes: list[tuple[str, Float[np.ndarray, "K 8"]]], size: int, kind: str) -> Iterator[bytes]:
     pillow: Any = require("PIL.Image", extra="experiments", purpose="reading images")
-    row = row_of(size)
+    one = np.zeros((), dtype=clevr_row(size))
+    one["kind"] = KINDS.index(kind)
     for name, slots in watched(scenes, f"decoding {len(scenes)} images, once"):
-        yield row_bytes(decode(images / name, size, pillow), slots, row)
+        one["scene"]["image"], one["scene"]["objects"] = decode(images / name, size, pillow), slots
+        yield one.tobytes()
 
 
 def decode(path: Path, size: int, pillow: Any) -> UInt8[np.ndarray, "S S 3"]:
