@@ -79,6 +79,14 @@ def test_the_whole_image_is_shown_whatever_its_shape(folder):
     assert int(shown[:, -4:].min()) > 200
 
 
+def test_how_wide_an_image_was_is_remembered(folder):
+    from PIL import Image
+
+    Image.new("RGB", (160, 120)).save(folder / "images/val/CLEVR_val_000001.png")
+    for _ in range(2):  # decoded, and from the decoded file
+        assert read(folder, "val").aspects.tolist() == pytest.approx([1.5, 160 / 120, 1.5])
+
+
 def test_images_are_decoded_once_for_each_size_and_mapped_into_memory(folder, monkeypatch):
     first, small = np.array(read(folder).images), read(folder, size=32)
     assert small.images.shape[1:] == (32, 32, 3)

@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from picaset.commands import main
+from picaset.data.clevr import read_clevr
 from picaset.data.scene_vectors import to_vectors
 from picaset.data.traced_scenes import cameras_of, load_traced_scenes
 from picaset.experiments import experiment
@@ -263,6 +265,19 @@ def test_what_is_found_missed_and_invented_is_marked_where_it_is():
     assert sum("(wrong)" in words for _, _, words in lines) == 1
     assert all(0 <= x <= 1 and 0 <= y <= 1 for _, x, y in picture.marks)
     assert cameras_of(2, seed=SEEDS["test"]).position.shape == (2, 3)
+
+
+def test_an_image_is_drawn_as_wide_as_it_was(small_clevr, tmp_path):
+    task, kept = replace(SMALL, data="clevr"), {"predicted": torch.zeros(2, 10, 19).tolist(), "attention": None}
+    before = shown_by(task, kept)
+    Image.new("RGB", (160, 120)).save(tmp_path / "data/clevr/images/val/CLEVR_val_000001.png")
+    read_clevr.cache_clear()
+    after = shown_by(task, kept)
+    assert [after.extent(scene) for scene in range(2)] == [(0, 1.5, 1, 0), (0, pytest.approx(4 / 3), 1, 0)]
+    # The camera sees as much from left to right, and so more from top to bottom of what is less wide.
+    assert torch.equal(after.true_pixels[..., 0], before.true_pixels[..., 0])
+    down = (before.true_pixels[..., 1] - 0.5) * torch.tensor([[1.0], [(4 / 3) / 1.5]])
+    torch.testing.assert_close(after.true_pixels[..., 1] - 0.5, down)
 
 
 def cache():

@@ -109,7 +109,8 @@ def test_while_clevr_is_read_whoever_asks_is_told_and_traced_scenes_are_answered
         present, coordinates, properties = (
             torch.cat(parts).numpy() for parts in zip(*(one.objects for one in traced), strict=True)
         )
-        return Scenes(np.stack([one.picture(size) for one in traced]), present > 0, coordinates, properties, "two")
+        images, aspects = np.stack([one.picture(size) for one in traced]), np.full(2, 1.5)
+        return Scenes(images, present > 0, coordinates, properties, aspects, "two")
 
     monkeypatch.setattr("picaset.studio.rooms.scenes.pictures.read_clevr", read)
     asked = {"model": "pb3", "scene": {"source": "clevr", "objects": 4}}

@@ -91,6 +91,23 @@ def test_the_first_scenes_of_a_seed_are_the_same_however_many_there_are(tmp_path
     assert len({image.tobytes() for image in more.images}) == 7
 
 
+def test_only_a_few_blocks_wait_to_be_written(small_blocks, monkeypatch):
+    asked = list[int]()
+
+    def empty_block(number, *, seed, size, most):
+        asked.append(number)
+        return torch.full((min(5, most), 4, 4, 3), number, dtype=torch.uint8), torch.zeros(min(5, most), 10, 8)
+
+    monkeypatch.setattr(traced_scenes, "trace_block", empty_block)
+    monkeypatch.setattr(traced_scenes.os, "cpu_count", lambda: 2)
+    most = 0
+    for written, row in enumerate(traced_scenes.traced_rows(103, seed=1, size=4)):
+        assert row[0] == written // 5, "the blocks are out of order"
+        most = max(most, len(asked) - written // 5)
+    assert sorted(asked) == list(range(21))
+    assert most <= 5  # one that is written, and two for each thread
+
+
 def test_scenes_are_rendered_once_and_mapped_into_memory(tmp_path, small_blocks, monkeypatch):
     first = load_traced_scenes(3, seed=1, size=16, folder=tmp_path)
     load_traced_scenes.cache_clear()

@@ -56,7 +56,8 @@ def read_clevr(folder: Path, cache_folder: Path, *, part: ClevrPart, size: int =
         check_images(images, described, [name for name, _ in scenes])
         write_rows(path, decoded(images, scenes, size, kind), count=len(scenes), row=clevr_row(size))
     rows = map_rows(path)
-    return scenes_in(rows["scene"], describe(KINDS[int(rows["kind"][0])], len(rows), whole=WHOLE[part]))
+    description = describe(KINDS[int(rows["kind"][0])], len(rows), whole=WHOLE[part])
+    return scenes_in(rows["scene"], np.array(rows["aspect"]), description)
 
 
 def describe(kind: str, count: int, *, whole: int) -> str:
@@ -72,8 +73,8 @@ def describe(kind: str, count: int, *, whole: int) -> str:
 
 
 def clevr_row(size: int) -> Row:
-    """One scene in the decoded file, and what kind of image it has."""
-    return np.dtype([("scene", row_of(size)), ("kind", "u1")])
+    """One scene in the decoded file, what kind of image it has, and how wide that was for its height."""
+    return np.dtype([("scene", row_of(size)), ("kind", "u1"), ("aspect", "<f4")])
 
 
 def fingerprint(images: Path, described: Path) -> str:
@@ -176,15 +177,17 @@ def decoded(images: Path, scenes: list[tuple[str, Float[np.ndarray, "K 8"]]], si
     one = np.zeros((), dtype=clevr_row(size))
     one["kind"] = KINDS.index(kind)
     for name, slots in watched(scenes, f"decoding {len(scenes)} images, once"):
-        one["scene"]["image"], one["scene"]["objects"] = decode(images / name, size, pillow), slots
+        one["scene"]["image"], one["aspect"] = decode(images / name, size, pillow)
+        one["scene"]["objects"] = slots
         yield one.tobytes()
 
 
-def decode(path: Path, size: int, pillow: Any) -> UInt8[np.ndarray, "S S 3"]:
-    """The whole image as a square."""
+def decode(path: Path, size: int, pillow: Any) -> tuple[UInt8[np.ndarray, "S S 3"], float]:
+    """The whole image as a square, and its width over its height."""
     try:
         with pillow.open(path) as image:
-            return np.asarray(image.convert("RGB").resize((size, size), pillow.Resampling.BILINEAR))
+            square = np.asarray(image.convert("RGB").resize((size, size), pillow.Resampling.BILINEAR))
+            return square, image.width / image.height
     except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
         raise ValueError(
             f"{path} is not an image that can be read ({error}); fetch it again, or take its scene out."

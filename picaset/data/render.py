@@ -176,11 +176,16 @@ def rays(cameras: Cameras, *, size: tuple[int, int], stretch: float = 1.0) -> Fl
 
 
 def project(
-    points: Float[Tensor, "B P 3"], cameras: Cameras, *, aspect: float = 1.0, stretch: float = 1.0
+    points: Float[Tensor, "B P 3"],
+    cameras: Cameras,
+    *,
+    aspect: float = 1.0,
+    stretch: float | Float[Tensor, "B 1"] = 1.0,
 ) -> Float[Tensor, "B P 2"]:
     """How far right and down points are in the picture, from 0 to 1 where they are inside of it.
 
-    ``aspect`` is the number of pixels of a row divided by that of a column; ``stretch`` is that of :func:`render`.
+    ``aspect`` is the number of pixels of a row divided by that of a column; ``stretch`` is that of :func:`render`, or
+    that of each picture.
 
     Example:
         >>> cameras = Cameras(torch.tensor([[0, -6.0, 3]]), torch.tensor([[0, 0, 1.0]]), torch.tensor([40.0]))

@@ -39,12 +39,14 @@ class Scenes:
         present       (F, K)          whether a slot holds an object
         coordinates   (F, K, 3)
         properties    (F, K, A)       indices into the values of ``PROPERTIES``
+        aspects       (F,)            width over height of each image before it was made a square
     """
 
     images: UInt8[np.ndarray, "F S S 3"]
     present: Bool[np.ndarray, "F K"]
     coordinates: Float[np.ndarray, "F K 3"]
     properties: Int[np.ndarray, "F K A"]
+    aspects: Float[np.ndarray, " F"]
     description: str
 
     def __len__(self) -> int:
@@ -82,7 +84,7 @@ def row_bytes(image: NDArray[np.uint8], slots: NDArray[np.float32], row: Row) ->
     return one.tobytes()
 
 
-def scenes_in(rows: NDArray[Any], description: str) -> Scenes:
+def scenes_in(rows: NDArray[Any], aspects: Float[np.ndarray, " F"], description: str) -> Scenes:
     """Scenes from the rows of a file; images stay where they are."""
     objects: NDArray[np.float32] = np.array(rows["objects"])
     return Scenes(
@@ -90,5 +92,6 @@ def scenes_in(rows: NDArray[Any], description: str) -> Scenes:
         present=objects[..., 0] > 0,
         coordinates=objects[..., 1:4],
         properties=objects[..., 4:].astype(np.int64),
+        aspects=aspects,
         description=description,
     )

@@ -9,9 +9,11 @@ Dimensions:  B scenes   K = 10 slots   S pixels a side   L = 3 lamps
 """
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -64,20 +66,24 @@ def load_traced_scenes(num_scenes: int, *, seed: int, size: int, folder: Path) -
     path = folder / f"scenes-{VERSION}-seed{seed}-{num_scenes}-{size}.npy"
     if not path.is_file():
         write_rows(path, traced_rows(num_scenes, seed=seed, size=size), count=num_scenes, row=row_of(size))
-    return scenes_in(map_rows(path), f"{num_scenes} traced scenes")
+    return scenes_in(map_rows(path), np.full(num_scenes, STRETCH), f"{num_scenes} traced scenes")
 
 
 def traced_rows(num_scenes: int, *, seed: int, size: int) -> Iterator[bytes]:
     """The scenes as rows of a file; blocks are rendered by as many threads as there are cores."""
-    firsts, row = range(0, num_scenes, BLOCK), row_of(size)
-    threads = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="scenes")
+    firsts, row = list(range(0, num_scenes, BLOCK)), row_of(size)
+    workers = os.cpu_count() or 1
+    threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="scenes")
     try:
-        blocks = [
+        blocks = (
             threads.submit(trace_block, first // BLOCK, seed=seed, size=size, most=num_scenes - first)
             for first in firsts
-        ]
-        for block in watched(blocks, f"rendering {num_scenes} scenes, once"):
-            images, objects = block.result()
+        )
+        # A few blocks ahead keep the threads busy; more would only wait in memory to be written.
+        ahead = deque(islice(blocks, 2 * workers))
+        for _ in watched(firsts, f"rendering {num_scenes} scenes, once"):
+            images, objects = ahead.popleft().result()
+            ahead.extend(islice(blocks, 1))
             yield from rows_from(images.numpy(), objects.numpy(), row)
     finally:
         threads.shutdown(cancel_futures=True)

@@ -20,7 +20,7 @@ from picaset.data.folders import cache_folder
 from picaset.data.render import project
 from picaset.data.scene_vectors import from_vectors, to_vectors
 from picaset.data.scenes import Scenes, in_words
-from picaset.data.traced_scenes import STRETCH, cameras_of, load_traced_scenes, usual_cameras
+from picaset.data.traced_scenes import cameras_of, load_traced_scenes, usual_cameras
 from picaset.models.scene_network import SceneNetwork
 from picaset.reports.figures import COLOURS, new_figure, write_figure
 from picaset.reports.records import Record
@@ -32,8 +32,6 @@ from picaset.tasks.scenes import SEEDS, SceneObjects
 CLEAR = 192
 """Pixels at which generated scenes are drawn; the network sees fewer."""
 NUM_DRAWN = 4
-WIDE = (0.0, STRETCH, 1.0, 0.0)
-"""Left, right, bottom and top of a picture, no longer squeezed into a square."""
 FOUND, INVENTED, MISSED = COLOURS[2], COLOURS[1], COLOURS[3]
 
 
@@ -43,16 +41,22 @@ class Shown:
 
     Shapes:
         images      (B, S, S, 3)
+        aspects     (B,)            width over height, as they are drawn
         pixels      (B, K, 2)       right and down, from 0 to 1, of the predictions
         true_pixels (B, K, 2)       the same of the objects
         attention   (2, L, K, N)    or None
     """
 
     images: NDArray[np.uint8]
+    aspects: Float[Tensor, " B"]
     marks: Marks
     pixels: Float[Tensor, "B K 2"]
     true_pixels: Float[Tensor, "B K 2"]
     attention: NDArray[np.float64] | None
+
+    def extent(self, scene: int) -> tuple[float, float, float, float]:
+        """Left, right, bottom and top of a picture, no longer squeezed into a square."""
+        return 0.0, float(self.aspects[scene]), 1.0, 0.0
 
 
 def shown_by(task: SceneObjects, kept: dict[str, Any]) -> Shown:
@@ -66,14 +70,16 @@ def shown_by(task: SceneObjects, kept: dict[str, Any]) -> Shown:
     marks = mark(vectors, there)
     traced = task.data == "traced"
     cameras = cameras_of(count, seed=SEEDS["test"]) if traced else usual_cameras(count)
+    aspects = torch.as_tensor(scenes.aspects[:count]).float()
     pixels, true_pixels = (
-        project(places.float(), cameras, stretch=STRETCH) for places in (marks.predicted.coordinates, there.coordinates)
+        project(places.float(), cameras, stretch=aspects[:, None])
+        for places in (marks.predicted.coordinates, there.coordinates)
     )
     attention = kept["attention"]
     if attention is not None:  # templates in the order of the predictions
         weights = np.array(attention)
         attention = np.stack([one[:, rank.numpy()] for one, rank in zip(weights, marks.order, strict=False)])
-    return Shown(np.asarray(clear), marks, pixels, true_pixels, attention)
+    return Shown(np.asarray(clear), aspects, marks, pixels, true_pixels, attention)
 
 
 def first_scenes(task: SceneObjects, count: int) -> tuple[Scenes, NDArray[np.uint8]]:
@@ -94,8 +100,9 @@ def draw_predictions(shown: Shown, folder: Path, *, title: str, name: str = "sce
         axis.set_axis_off()
     for scene in range(count):
         picture, text = axes[2 * scene], axes[2 * scene + 1]
-        picture.imshow(shown.images[scene], extent=WIDE)
-        picture.set(xlim=WIDE[:2], ylim=WIDE[2:], anchor="N")
+        extent = shown.extent(scene)
+        picture.imshow(shown.images[scene], extent=extent)
+        picture.set(xlim=extent[:2], ylim=extent[2:], anchor="N")
         for line, (sign, colour, words) in enumerate(marked(shown, scene, picture)):
             y = 0.97 - line / 13
             text.text(0.02, y, sign, color=colour, fontsize=9, fontweight="bold", va="center", transform=text.transAxes)
@@ -106,21 +113,21 @@ def draw_predictions(shown: Shown, folder: Path, *, title: str, name: str = "sce
 
 def marked(shown: Shown, scene: int, picture: Any) -> list[tuple[str, str, str]]:
     """Mark a scene's predictions and missed objects in its picture; what to say of each."""
-    lines, marks = list[tuple[str, str, str]](), shown.marks
+    lines, marks, aspect = list[tuple[str, str, str]](), shown.marks, float(shown.aspects[scene])
     for slot in range(marks.num_made(scene)):
         right = bool(marks.right[scene, slot])
         words = in_words(marks.predicted.properties[scene, slot].numpy())
         colour = FOUND if right else INVENTED
         x, y = (float(value) for value in shown.pixels[scene, slot])
-        picture.plot(STRETCH * x, y, marker="o" if right else "X", markersize=9, color=colour, markeredgecolor="white")
+        picture.plot(aspect * x, y, marker="o" if right else "X", markersize=9, color=colour, markeredgecolor="white")
         picture.annotate(
-            str(slot + 1), (STRETCH * x, y), color="white", fontsize=6, fontweight="bold", ha="center", va="center"
+            str(slot + 1), (aspect * x, y), color="white", fontsize=6, fontweight="bold", ha="center", va="center"
         )
         lines.append((str(slot + 1), colour, words if right else f"{words} (wrong)"))
     for slot in marks.missed(scene):
         x, y = (float(value) for value in shown.true_pixels[scene, slot])
         picture.plot(
-            STRETCH * x, y, marker="s", markersize=13, color="none", markeredgecolor=MISSED, markeredgewidth=1.8
+            aspect * x, y, marker="s", markersize=13, color="none", markeredgecolor=MISSED, markeredgewidth=1.8
         )
         lines.append(("□", MISSED, f"{in_words(marks.there.properties[scene, slot].numpy())} (missed)"))
     return lines
@@ -139,7 +146,8 @@ def draw_attention(
     for step, row in enumerate(figure.subplots(steps, templates, squeeze=False)):
         for slot, axis in enumerate(row):
             weights = attention[step, slot].reshape(side, side)
-            axis.imshow(image * (0.25 + 0.75 * enlarged(weights / max(weights.max(), 1e-9), len(image))), extent=WIDE)
+            bright = 0.25 + 0.75 * enlarged(weights / max(weights.max(), 1e-9), len(image))
+            axis.imshow(image * bright, extent=shown.extent(scene))
             axis.set(xticks=[], yticks=[])
             if slot == 0:
                 axis.set_ylabel(f"step {step + 1}", fontsize=8)

@@ -1,7 +1,7 @@
 """Objects in scenes: Table 5 on the stand-in and on CLEVR, what the parts of ours are worth, more steps in testing."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from picaset.experiments.scenes import ROWS, VARIANTS, by_objective
 from picaset.reports.published import TABLE_5
@@ -106,16 +106,16 @@ def on_clevr(records: Sequence[Record]) -> Table | None:
         [*row, Cell(published.get(row_and_objective(name)[0], ""))]
         for name, row in zip(found, precision_rows(found), strict=True)
     ]
-    runs = [record for runs in found.values() for record in runs]
-    kinds = " and ".join(sorted({record.environment["data"].split(",")[0] for record in runs}))
+    trained = [record for runs in found.values() for record in runs]
+    kinds = " and ".join(sorted({record.environment["data"].split(",")[0] for record in trained}))
     return Table(
         f"Table 5 on {kinds}: average precision in percent, by the largest distance that counts",
         ["decoder", "parameters", "", *HEADINGS, "paper, ∞ / 1 / 0.5, another size of data"],
         rows,
         [
-            setting(runs),
-            "The paper's numbers are of the published loss, the whole of CLEVR and the published budget, whatever a row "
-            "minimises here.",
+            setting(trained),
+            "The paper's numbers are of the published loss, the whole of CLEVR and the published budget, whatever a "
+            "row minimises here.",
         ],
     )
 
@@ -159,13 +159,11 @@ def by_steps(records: Sequence[Record]) -> Table | None:
         "More steps in testing: average precision at 0.5 in percent, on the stand-in",
         ["decoder", *(f"{count} step{'s' * (count > 1)}" for count in steps)],
         rows,
-        [
-            f"One seed each, on the first of the test scenes. Steps in training: {steps_in_training(list(tested.values()))}."
-        ],
+        [f"One seed each, on the first of the test scenes. Steps in training: {steps_in_training(tested.values())}."],
     )
 
 
-def steps_in_training(records: Sequence[Record]) -> str:
+def steps_in_training(records: Iterable[Record]) -> str:
     """Of each kind of decoder that there is."""
     steps = {"cascades and slots": set[int](), "descents": set[int]()}
     for record in records:

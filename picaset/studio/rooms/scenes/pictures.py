@@ -15,7 +15,7 @@ from picaset.data.render import Cameras
 from picaset.data.scene_vectors import Objects
 from picaset.data.scenes import Scenes
 from picaset.data.traced_scene import trace_scene
-from picaset.data.traced_scenes import usual_cameras
+from picaset.data.traced_scenes import STRETCH, usual_cameras
 from picaset.studio.errors import Refused
 from picaset.studio.read_once import ReadOnce
 from picaset.studio.rooms.scenes.schemas import Scene, SourceName
@@ -37,10 +37,11 @@ TRACED_SEED = 900_000
 
 @dataclass(frozen=True, eq=False)
 class Shot:
-    """A scene as a batch of one: what is in it, and where it was seen from."""
+    """A scene as a batch of one: what is in it, where it was seen from, and its width over its height."""
 
     objects: Objects
     cameras: Cameras
+    aspect: float
 
 
 class Pictures:
@@ -75,13 +76,14 @@ class Pictures:
         """What :meth:`picture` shows at this size."""
         if scene.source is SourceName.TRACED:
             traced = trace_scene(TRACED_SEED + scene.seed, scene.objects)
-            return Shot(traced.objects, traced.cameras)
+            return Shot(traced.objects, traced.cameras, STRETCH)
         scenes, number = self.find(scene.seed, scene.objects, size)
         present, coordinates, properties = (
             torch.as_tensor(part[number : number + 1])
             for part in (scenes.present, scenes.coordinates, scenes.properties)
         )
-        return Shot(Objects(present.float(), coordinates.float(), properties), usual_cameras(1))
+        objects = Objects(present.float(), coordinates.float(), properties)
+        return Shot(objects, usual_cameras(1), float(scenes.aspects[number]))
 
     def make(self, source: SourceName, seed: int, objects: int | None, size: int) -> NDArray[np.uint8]:
         if source is SourceName.TRACED:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from picaset.data.render import project
 from picaset.data.scenes import in_words
-from picaset.data.traced_scenes import STRETCH
 from picaset.models.scene_network import SceneNetwork, steps_in_testing
 from picaset.studio.lane import or_error
 from picaset.studio.pictures import PICTURE, png_of
@@ -97,7 +96,7 @@ def step_of(vectors: Tensor, shot: Shot, look: list[list[int]]) -> Step:
 
 def places_of(coordinates: Tensor, shot: Shot) -> list[list[float]]:
     """Where in the picture."""
-    pixels: Any = project(coordinates.float(), shot.cameras, stretch=STRETCH)[0].numpy()
+    pixels: Any = project(coordinates.float(), shot.cameras, stretch=shot.aspect)[0].numpy()
     return [[round(float(right), 4), round(float(down), 4)] for right, down in pixels]
 
 
