@@ -1,11 +1,16 @@
 """Networks that predict the objects of a scene: encoder, cascades that compete, and all decoders."""
 
+import json
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
 from torch.testing import assert_close
 
+import picaset
+from picaset.experiments import experiment
+from picaset.experiments.scenes import SCENES
 from picaset.models.competing_cascade import CompetingCascade, highest_peaks
 from picaset.models.scene_encoder import Places, SceneEncoder
 from picaset.models.scene_network import DECODERS, SceneNetwork
@@ -175,7 +180,7 @@ def test_every_weight_of_a_network_learns(decoder):
 
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_a_network_is_written_and_read_back(decoder, tmp_path):
-    trained = network(decoder, num_test_steps=5).eval()
+    trained = network(decoder, **({} if decoder == "attention" else {"num_test_steps": 5})).eval()
     trained.save_pretrained(tmp_path)
     again = SceneNetwork.from_pretrained(tmp_path)
     with torch.no_grad():
@@ -210,8 +215,41 @@ def test_every_step_is_said_while_training_and_the_last_one_alone_after_that():
     assert steps.shape == (3, 3, 10, 19)
     with torch.no_grad():
         assert_close(steps[-1].detach(), trained.eval()(IMAGES), atol=1e-5, rtol=1e-4)
-    with pytest.raises(ValueError, match="every_step needs decoder='competing'; got 'picaso'"):
-        network(every_step=True)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "option", "value", "needed"),
+    [
+        *(
+            (decoder, option, value, "'competing'")
+            for decoder in DECODERS
+            if decoder != "competing"
+            for option, value in {
+                "compete": "elements", "located": False, "initial": "peaks", "mixed": True, "every_step": True
+            }.items()
+        ),
+        *(
+            (decoder, option, value, "'picaso' or 'attention' or 'competing'")
+            for decoder in ("slots", "descent", "implicit-descent")
+            for option, value in {"form": "paper", "norm": False}.items()
+        ),
+        ("attention", "num_steps", 4, "'picaso' or 'slots' or"),
+        ("attention", "num_test_steps", 4, "'picaso' or 'slots' or"),
+    ],
+)  # fmt: skip
+def test_an_option_that_would_change_nothing_is_refused(decoder, option, value, needed):
+    with pytest.raises(
+        ValueError, match=f"{option} needs decoder={needed}.*; got '{decoder}', where {option}={value!r} would change"
+    ):
+        network(decoder, **{option: value})
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick", "paper"])
+def test_every_experiment_and_every_shipped_network_is_built(profile):
+    for name in SCENES:
+        assert experiment(name, profile=profile).task.build_network().num_steps
+    for config in (Path(picaset.__file__).parent / "weights").glob("scenes_*/config.json"):
+        assert SceneNetwork(**json.loads(config.read_text())["config"]).num_steps
 
 
 @pytest.mark.as_installed

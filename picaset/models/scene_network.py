@@ -10,6 +10,7 @@
 Dimensions:  B images   S pixels a side   K slots   N places   D features   L steps   H heads
 """
 
+import inspect
 from typing import Any, Literal, cast
 
 import torch
@@ -30,6 +31,13 @@ from picaset.operators.trace import Trace
 
 SceneDecoder = Literal["picaso", "attention", "slots", "descent", "implicit-descent", "competing"]
 DECODERS: tuple[SceneDecoder, ...] = ("picaso", "attention", "slots", "descent", "implicit-descent", "competing")
+STEPPING = tuple(decoder for decoder in DECODERS if decoder != "attention")
+USED_BY: dict[str, tuple[SceneDecoder, ...]] = {
+    **dict.fromkeys(("num_steps", "num_test_steps"), STEPPING),
+    **dict.fromkeys(("form", "norm"), ("picaso", "attention", "competing")),
+    **dict.fromkeys(("compete", "located", "initial", "mixed", "every_step"), ("competing",)),
+}
+"""Options that do nothing for other decoders, which refuse them; not ``num_heads``, which profiles set for all."""
 NARROW = 16
 """Features of a place in the vector that a descent starts from."""
 
@@ -95,16 +103,13 @@ class SceneNetwork(PretrainedNetwork):
         check_choice(decoder, DECODERS, caller="SceneNetwork", name="decoder")
         if num_test_steps < 0:
             raise ValueError(f"SceneNetwork: num_test_steps must not be negative; got {num_test_steps}.")
-        if every_step and decoder != "competing":
-            raise ValueError(f"SceneNetwork: every_step needs decoder='competing'; got {decoder!r}.")
-        super().__init__(
-            dict(
-                dim_out=dim_out, num_objects=num_objects, stem=stem, image_size=image_size, decoder=decoder, dim=dim,
-                num_heads=num_heads, num_steps=num_steps, num_test_steps=num_test_steps, form=form, norm=norm,
-                compete=compete, located=located, initial=initial, mixed=mixed, positions=positions,
-                every_step=every_step,
-            )
+        config = dict(
+            dim_out=dim_out, num_objects=num_objects, stem=stem, image_size=image_size, decoder=decoder, dim=dim,
+            num_heads=num_heads, num_steps=num_steps, num_test_steps=num_test_steps, form=form, norm=norm,
+            compete=compete, located=located, initial=initial, mixed=mixed, positions=positions, every_step=every_step,
         )  # fmt: skip
+        check_used(config, decoder)
+        super().__init__(config)
         self.num_steps, self.num_test_steps = num_steps, steps_in_testing(num_steps, num_test_steps)
         self.every_step = every_step
         self.encoder = SceneEncoder(dim, kind=stem, image_size=image_size, positions=positions)
@@ -160,6 +165,17 @@ class SceneNetwork(PretrainedNetwork):
         if not isinstance(self.decoder, AttentionPool):
             cast(Any, self.decoder).num_steps = self.num_steps if mode else self.num_test_steps
         return self
+
+
+def check_used(config: dict[str, Any], decoder: SceneDecoder) -> None:
+    """That what was asked for has an effect."""
+    usual = inspect.signature(SceneNetwork).parameters
+    for name, decoders in USED_BY.items():
+        if decoder not in decoders and config[name] != usual[name].default:
+            raise ValueError(
+                f"SceneNetwork: {name} needs decoder={' or '.join(map(repr, decoders))}; got {decoder!r}, where "
+                f"{name}={config[name]!r} would change nothing. Leave it out."
+            )
 
 
 class Summary(nn.Module):
