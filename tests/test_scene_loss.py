@@ -110,6 +110,15 @@ def test_gradients_reach_every_prediction(objective):
 
 
 @pytest.mark.as_installed
+@pytest.mark.parametrize("objective", ["published", "reweighted", "likelihood"])
+def test_vectors_of_another_length_are_refused(objective):
+    right, short = random_vectors(0), random_vectors(1)[..., :18]
+    for predicted, wanted in ((right, short), (short, right), (short, short)):
+        with pytest.raises(ValueError, match=r"must have 19 numbers; got vectors of shape \(3, 4, 18\)"):
+            scene_loss(predicted, wanted, objective=objective)
+
+
+@pytest.mark.as_installed
 def test_another_objective_is_refused():
     with pytest.raises(
         ValueError, match="objective must be one of 'published', 'reweighted', 'likelihood'; got 'none'"

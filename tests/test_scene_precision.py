@@ -90,6 +90,13 @@ def test_distances_are_in_the_units_of_clevr(distance, direction):
     assert precision(predicted, wanted) == {limit: float(distance < limit) for limit in THRESHOLDS}
 
 
+def test_a_distance_that_equals_the_threshold_is_too_far():
+    wanted, predicted = image((1, (0, 0, 0), CUBE)), image((1, (1.5, 0, 0), CUBE))
+    metric = ScenePrecision(thresholds=(1.5, 1.5 + 1e-6))
+    metric.update(predicted, wanted)
+    assert metric.compute().tolist() == [0.0, 1.0]
+
+
 @pytest.mark.parametrize("wrong", range(4))
 def test_one_wrong_property_is_enough_to_be_wrong(wrong):
     changed = list(CUBE)
@@ -186,3 +193,35 @@ def test_nothing_to_find_is_refused():
     metric.update(image((1, (0, 0, 0), CUBE)), torch.zeros(1, 4, 19))
     with pytest.raises(ValueError, match="there are no objects to be found"):
         metric.compute()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_metrics_together_are_one_over_all_images(first):
+    predicted, wanted = random_case(3)
+    whole, parts = ScenePrecision(), [ScenePrecision(), ScenePrecision()]
+    whole.update(predicted, wanted)
+    for metric, some in zip(parts, (slice(0, 5), slice(5, None)), strict=True):
+        metric.update(predicted[some], wanted[some])
+    parts[first].merge_state(parts[1 - first])
+    assert_close(parts[first].compute(), whole.compute())
+
+
+def test_a_metric_that_is_reset_has_seen_nothing():
+    predicted, wanted = random_case(4)
+    metric, fresh = ScenePrecision(), ScenePrecision()
+    metric.update(*random_case(5))
+    metric.reset()
+    with (
+        pytest.warns(UserWarning, match="before the ``update``"),
+        pytest.raises(ValueError, match="there are no objects to be found"),
+    ):
+        metric.compute()
+    for one in (metric, fresh):
+        one.update(predicted, wanted)
+    assert torch.equal(metric.compute(), fresh.compute())
+
+
+@pytest.mark.parametrize("length", [18, 20])
+def test_vectors_of_another_length_are_refused(length):
+    with pytest.raises(ValueError, match=rf"must have 19 numbers; got vectors of shape \(2, 4, {length}\)"):
+        ScenePrecision().update(torch.zeros(2, 4, length), torch.zeros(2, 4, length))

@@ -76,6 +76,35 @@ def test_without_solves_the_second_derivative_counts_as_one():
         assert_close(one, other)
 
 
+def bending(*curvatures: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The slope of a paraboloid with these curvatures, and where it is taken: a batch of one set."""
+    found = torch.zeros(1, 1, len(curvatures), dtype=torch.float64, requires_grad=True)
+    return found * torch.tensor(curvatures, dtype=torch.float64), found
+
+
+@pytest.mark.parametrize(
+    ("curvatures", "expected"),
+    [
+        ((2.0, 4.0), (0.5, 0.5)),
+        ((-2.0, -4.0), (1.0, 2.0)),
+        ((0.0, 0.0), (1.0, 2.0)),
+        ((-1.0, 4.0), (1 / 3, 2 / 3)),  # upwards along the first way, by 15 for a square of 5, downwards along the next
+    ],
+)
+def test_solving_stops_where_the_objective_bends_downwards(curvatures, expected):
+    wanted = torch.tensor([[[1.0, 2.0]]], dtype=torch.float64)
+    found = small(implicit=True, num_solves=5).solved(*bending(*curvatures), wanted)
+    assert_close(found, torch.tensor([[expected]], dtype=torch.float64))
+    assert not small(implicit=True, num_solves=5).solved(*bending(*curvatures), 0 * wanted).any()
+
+
+def test_one_set_that_bends_downwards_changes_no_other():
+    descent, wanted = small(implicit=True, num_solves=5), torch.ones(2, 1, 2, dtype=torch.float64)
+    found = torch.zeros(2, 1, 2, dtype=torch.float64, requires_grad=True)
+    slope = found * torch.tensor([[[-1.0, -2.0]], [[1.0, 2.0]]]).double()
+    assert_close(descent.solved(slope, found, wanted), torch.tensor([[[1.0, 1.0]], [[1.0, 0.5]]]).double())
+
+
 @pytest.mark.parametrize("implicit", [False, True])
 def test_gradients_through_a_few_steps_point_downhill(implicit):
     descent = small(num_steps=10, step_size=0.2, implicit=implicit, momentum=0.5)

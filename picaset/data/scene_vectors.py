@@ -61,9 +61,17 @@ def from_vectors(vectors: Float[Tensor, "B K V"]) -> Objects:
         >>> from_vectors(one).properties.tolist()
         [[[2, 1, 3, 0]]]
     """
+    check_length(vectors, caller="from_vectors")
     presence, coordinates, *properties = torch.tensor_split(vectors, ENDS, dim=-1)
     return Objects(
         presence=presence[..., 0],
         coordinates=coordinates * (2 * EXTENT) - EXTENT,
         properties=torch.stack([values.argmax(dim=-1) for values in properties], dim=-1),
     )
+
+
+def check_length(vectors: Tensor, *, caller: str) -> None:
+    if vectors.shape[-1] != DIM:
+        raise ValueError(
+            f"{caller}: the vector of an object must have {DIM} numbers; got vectors of shape {tuple(vectors.shape)}."
+        )

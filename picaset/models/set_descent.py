@@ -10,7 +10,8 @@ elements of the result have no order. How gradients reach what is learned:
 
 At the end the gradient of the objective is zero, so that the result moves with z by minus the inverse of its second
 derivative. ``num_solves=0`` takes that inverse to be one, as published; more are steps of conjugate gradients, and
-enough of them are exact.
+enough of them are exact. Where the descent has not come to such an end, the objective may bend downwards; the steps
+stop there, and where the very first does, the inverse counts as one.
 
 Dimensions:  B vectors   Z features of a vector   K elements   D features of an element
 """
@@ -132,12 +133,17 @@ class SetDescent(nn.Module):
         """The second derivative's inverse times a vector, by conjugate gradients, for each set by itself."""
         answer, rest = torch.zeros_like(wanted), wanted
         way, size = rest, inner(rest, rest)
-        for _ in range(self.num_solves):
+        upwards = torch.ones_like(size, dtype=torch.bool)
+        for number in range(self.num_solves):
             (bent,) = torch.autograd.grad(slope, found, way, retain_graph=True)
-            share = size / inner(way, bent).clamp(min=1e-30)
+            curvature = inner(way, bent)
+            upwards = upwards & (curvature > torch.finfo(way.dtype).eps * inner(way, way))
+            if number == 0:
+                answer = torch.where(upwards, answer, wanted)
+            share = torch.where(upwards, size / curvature, 0.0)
             answer, rest = answer + share * way, rest - share * bent
             before, size = size, inner(rest, rest)
-            way = rest + size / before.clamp(min=1e-30) * way
+            way = rest + torch.where(upwards, size / before, 0.0) * way
         return answer
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy, huber_loss
 
 from picaset.checks import check_choice
-from picaset.data.scene_vectors import COORDINATES, PRESENCE, PROPERTY_VALUES
+from picaset.data.scene_vectors import COORDINATES, PRESENCE, PROPERTY_VALUES, check_length
 from picaset.data.scenes import EXTENT
 from picaset.tasks.matching import assign, check_numbers
 
@@ -36,6 +36,8 @@ def scene_loss(
         0.0
     """
     check_choice(objective, ("published", "reweighted", "likelihood"), caller="scene_loss", name="objective")
+    for vectors in (predicted, wanted):
+        check_length(vectors, caller="scene_loss")
     predicted, wanted = predicted.flatten(0, -3), wanted.expand_as(predicted).flatten(0, -3)
     check_numbers(predicted, caller="scene_loss", name="predictions")
     cost = likelihood_cost(predicted, wanted) if objective == "likelihood" else huber_cost(predicted, wanted, objective)
