@@ -26,7 +26,7 @@ def test_what_is_there_is_found_wherever_it_stands_among_the_predictions(there):
     shuffled = vectors_of(there)[:, torch.randperm(10)]
     marks = mark(shuffled, there)
     assert marks.num_made(0) == int(marks.right.sum()) == 4
-    assert sorted(marks.taken_by(0, place) for place in range(4)) == [0, 1, 2, 3]
+    assert sorted(marks.takes[0, :4].tolist()) == [0, 1, 2, 3]
     assert marks.missed(0) == []
     torch.testing.assert_close(shuffled[0, marks.order[0], 0], marks.predicted.presence[0])
 
@@ -41,5 +41,11 @@ def test_what_is_unsure_far_away_of_another_kind_or_there_twice_is_not_right(the
     marks = mark(vectors, there)
     assert marks.num_made(0) == 4
     assert marks.right[0].tolist() == [place == 2 for place in range(10)]
-    assert int(marks.order[0, 2]) == marks.taken_by(0, 2) == 3
+    assert int(marks.order[0, 2]) == int(marks.takes[0, 2]) == 3
     assert marks.missed(0) == [0, 1, 2]
+
+
+def test_predictions_that_are_equally_sure_stay_in_order(there):
+    vectors = vectors_of(there)
+    vectors[0, :, 0] = 0.9
+    assert mark(vectors, there).order[0].tolist() == list(range(10))

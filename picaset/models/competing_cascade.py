@@ -13,6 +13,7 @@ Beyond the paper's Eq. 5, each by itself an option:
 Dimensions:  B images   N places   K templates   D features   H heads   L steps
 """
 
+from collections.abc import Iterator
 from typing import Literal, Unpack
 
 import torch
@@ -88,18 +89,23 @@ class CompetingCascade(nn.Module):
 
     def each_step(self, places: Places) -> list[Float[Tensor, "B K D"]]:
         """The templates after every step."""
-        view, templates = self.view(places), [self.first(places.elements)]
-        for _ in range(self.num_steps):
-            templates.append(self.step(templates[-1], self.weights(templates[-1], view), view, places.grid))
-        return templates[1:]
+        return [templates for templates, _ in self.steps(self.first(places.elements), places)]
 
     def trace(self, places: Places) -> Trace:
         """The templates and the attention of every step."""
-        view, templates, attention = self.view(places), [self.first(places.elements)], list[Tensor]()
+        first = self.first(places.elements)
+        templates, attention = zip(*self.steps(first, places), strict=True)
+        return Trace(torch.stack([first, *templates]), torch.stack(attention))
+
+    def steps(
+        self, templates: Float[Tensor, "B K D"], places: Places
+    ) -> Iterator[tuple[Float[Tensor, "B K D"], Float[Tensor, "B H K N"]]]:
+        """After each step the templates, and what they attended to in it."""
+        view = self.view(places)
         for _ in range(self.num_steps):
-            attention.append(self.weights(templates[-1], view))
-            templates.append(self.step(templates[-1], attention[-1], view, places.grid))
-        return Trace(torch.stack(templates), torch.stack(attention))
+            weights = self.weights(templates, view)
+            templates = self.step(templates, weights, view, places.grid)
+            yield templates, weights
 
     def view(self, places: Places) -> ProjectedSet:
         elements = places.elements if self.location is None else places.elements + places.positions

@@ -8,26 +8,34 @@ Dimensions:  B images   K predictions   M objects   T thresholds   P predictions
 """
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from picaset.data.scene_vectors import Objects
+from picaset.data.scene_vectors import PRESENCE, Objects, from_vectors
 
 THRESHOLDS = (float("inf"), 1.0, 0.5, 0.25, 0.125)
 """In CLEVR's units; at infinity only the properties count."""
 
 
-def right_ones(ranked: Objects, there: Objects, limits: Float[Tensor, " T"]) -> Bool[Tensor, "B K T"]:
-    """Which predictions, ranked within their image, are right at each threshold."""
-    same = (ranked.properties[:, :, None] == there.properties[:, None]).all(dim=-1) & (there.presence > 0)[:, None]
-    away = (ranked.coordinates[:, :, None] - there.coordinates[:, None]).double().square().sum(dim=-1).sqrt()
+def ranked(vectors: Float[Tensor, "B K V"]) -> tuple[Objects, Int[Tensor, "B K"]]:
+    """What is predicted, the surest of each image first, and which prediction comes where; equals stay in order."""
+    order = vectors[..., PRESENCE].argsort(dim=1, descending=True, stable=True)
+    return from_vectors(vectors.gather(1, order[..., None].expand_as(vectors))), order
+
+
+def right_ones(
+    predicted: Objects, there: Objects, limits: Float[Tensor, " T"]
+) -> tuple[Bool[Tensor, "B K T"], Int[Tensor, "B K"]]:
+    """Which predictions, ranked within their image, are right at each threshold, and the object each of these takes."""
+    same = (predicted.properties[:, :, None] == there.properties[:, None]).all(dim=-1) & (there.presence > 0)[:, None]
+    away = (predicted.coordinates[:, :, None] - there.coordinates[:, None]).double().square().sum(dim=-1).sqrt()
     away = torch.where(same & away.isfinite(), away, torch.inf)
     distance, nearest = away.min(dim=2)  # (B, K): the object that each may take, even if another is free further away
     near = (distance.isfinite()[..., None]) & (distance[..., None] < limits)
     takes_the_same = nearest[:, :, None] == nearest[:, None]  # (B, K, K)
     earlier = torch.ones_like(takes_the_same[0]).tril(diagonal=-1)
     taken = ((takes_the_same & earlier)[..., None] & near[:, None]).any(dim=2)
-    return near & ~taken
+    return near & ~taken, nearest
 
 
 def area(right: Float[Tensor, "P T"], num_objects: Tensor) -> Float[Tensor, " T"]:

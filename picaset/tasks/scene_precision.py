@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torchmetrics import Metric
 
-from picaset.data.scene_vectors import Objects, from_vectors
-from picaset.tasks.scene_hits import THRESHOLDS, area, right_ones
+from picaset.data.scene_vectors import from_vectors
+from picaset.tasks.scene_hits import THRESHOLDS, area, ranked, right_ones
 
 
 class ScenePrecision(Metric):
@@ -51,16 +51,10 @@ class ScenePrecision(Metric):
         add("num_objects", default=torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B M V"]) -> None:
-        found, there = from_vectors(predicted), from_vectors(wanted)
-        order = found.presence.argsort(dim=1, descending=True, stable=True)
-        ranked = Objects(
-            found.presence.gather(1, order),
-            found.coordinates.gather(1, order[..., None].expand(-1, -1, 3)),
-            found.properties.gather(1, order[..., None].expand_as(found.properties)),
-        )
-        limits = torch.tensor(self.thresholds, device=predicted.device)
-        self.presence.append(ranked.presence.flatten())
-        self.right.append(right_ones(ranked, there, limits).flatten(0, 1))
+        (found, _), there = ranked(predicted), from_vectors(wanted)
+        right, _ = right_ones(found, there, torch.tensor(self.thresholds, device=predicted.device))
+        self.presence.append(found.presence.flatten())
+        self.right.append(right.flatten(0, 1))
         self.num_objects += (there.presence > 0).sum()
 
     def compute(self) -> Float[Tensor, " T"]:
