@@ -120,9 +120,9 @@ def read_scene_file(path: Path) -> tuple[str, list[tuple[str, Float[np.ndarray, 
         if name in seen:
             raise ValueError(f"{where}: {name} is listed twice.")
         seen.add(name)
-        count = len(cast(list[Any], objects)) if isinstance(objects, list) else None
-        if count is None or not 1 <= count <= MOST_OBJECTS:
-            got = f"a {type(objects).__name__}" if count is None else count
+        count = len(cast(list[Any], objects)) if isinstance(objects, list) else 0
+        if not 1 <= count <= MOST_OBJECTS:
+            got = count if isinstance(objects, list) else f"a {type(objects).__name__}"
             raise ValueError(f"{where}: a scene must have a list of 1 to {MOST_OBJECTS} objects; got {got}.")
         slots = np.zeros((MOST_OBJECTS, 4 + len(PROPERTIES)), dtype=np.float32)
         for index, one in enumerate(cast(list[Any], objects)):

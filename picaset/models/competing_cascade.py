@@ -89,22 +89,22 @@ class CompetingCascade(nn.Module):
 
     def each_step(self, places: Places) -> list[Float[Tensor, "B K D"]]:
         """The templates after every step."""
-        return [templates for templates, _ in self.steps(self.first(places.elements), places)]
+        view, first = self.view(places), self.first(places.elements)
+        return [templates for templates, _ in self.steps(first, view, places.grid)]
 
     def trace(self, places: Places) -> Trace:
         """The templates and the attention of every step."""
-        first = self.first(places.elements)
-        templates, attention = zip(*self.steps(first, places), strict=True)
+        view, first = self.view(places), self.first(places.elements)
+        templates, attention = zip(*self.steps(first, view, places.grid), strict=True)
         return Trace(torch.stack([first, *templates]), torch.stack(attention))
 
     def steps(
-        self, templates: Float[Tensor, "B K D"], places: Places
+        self, templates: Float[Tensor, "B K D"], view: ProjectedSet, grid: Float[Tensor, "N 2"]
     ) -> Iterator[tuple[Float[Tensor, "B K D"], Float[Tensor, "B H K N"]]]:
         """After each step the templates, and what they attended to in it."""
-        view = self.view(places)
         for _ in range(self.num_steps):
             weights = self.weights(templates, view)
-            templates = self.step(templates, weights, view, places.grid)
+            templates = self.step(templates, weights, view, grid)
             yield templates, weights
 
     def view(self, places: Places) -> ProjectedSet:

@@ -32,7 +32,7 @@ from picaset.operators.trace import Trace
 SceneDecoder = Literal["picaso", "attention", "slots", "descent", "implicit-descent", "competing"]
 DECODERS: tuple[SceneDecoder, ...] = ("picaso", "attention", "slots", "descent", "implicit-descent", "competing")
 STEPPING = tuple(decoder for decoder in DECODERS if decoder != "attention")
-USED_BY: dict[str, tuple[SceneDecoder, ...]] = {
+USED_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("num_steps", "num_test_steps"), STEPPING),
     **dict.fromkeys(("form", "norm"), ("picaso", "attention", "competing")),
     **dict.fromkeys(("compete", "located", "initial", "mixed", "every_step"), ("competing",)),

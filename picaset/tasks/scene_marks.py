@@ -41,7 +41,7 @@ class Marks(NamedTuple):
         """Objects that no prediction has found."""
         left = self.there.presence[scene] > 0
         left[self.takes[scene, self.right[scene]]] = False
-        return left.nonzero()[:, 0].tolist()
+        return [number for number, is_left in enumerate(left) if is_left]
 
 
 def mark(vectors: Float[Tensor, "B K V"], there: Objects) -> Marks:
