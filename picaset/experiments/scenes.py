@@ -37,6 +37,7 @@ VARIANTS = {
     "pb3-peaks": replace(PLAIN, initial="peaks"),
     "pb3-mixed": replace(PLAIN, mixed=True),
     "pb3-paper-form": replace(ROWS["pb3"], form="paper", objective="likelihood"),
+    "slot-attention-learned": replace(ROWS["slot-attention"], decoder="learned-slots", objective="likelihood"),
     "slot-attention-waves": replace(ROWS["slot-attention"], positions="waves", objective="likelihood"),
 }
 """By likelihood: PB3 with one thing changed, most of them a part of ours, and Slot Attention with such a part."""

@@ -3,6 +3,7 @@
     picaso             PicasoPool with ten templates                                    (PB)
     attention          AttentionPool with ten templates, then attention among them      (Set Transformer)
     slots              SlotAttention with ten sampled slots
+    learned-slots      the same from ten learned slots, as templates are learned
     descent            SetDescent, gradients through its steps                          (DSPN)
     implicit-descent   SetDescent with momentum, gradients by implicit differentiation  (iDSPN)
     competing          CompetingCascade, ours
@@ -11,7 +12,7 @@ Dimensions:  B images   S pixels a side   K slots   N places   D features   L st
 """
 
 import inspect
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from jaxtyping import Float, UInt8
@@ -29,8 +30,8 @@ from picaset.operators.picaso import PicasoPool
 from picaset.operators.slot_attention import SlotAttention
 from picaset.operators.trace import Trace
 
-SceneDecoder = Literal["picaso", "attention", "slots", "descent", "implicit-descent", "competing"]
-DECODERS: tuple[SceneDecoder, ...] = ("picaso", "attention", "slots", "descent", "implicit-descent", "competing")
+SceneDecoder = Literal["picaso", "attention", "slots", "learned-slots", "descent", "implicit-descent", "competing"]
+DECODERS: tuple[SceneDecoder, ...] = get_args(SceneDecoder)
 STEPPING = tuple(decoder for decoder in DECODERS if decoder != "attention")
 USED_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("num_steps", "num_test_steps"), STEPPING),
@@ -122,8 +123,9 @@ class SceneNetwork(PretrainedNetwork):
         elif decoder == "attention":
             self.decoder = AttentionPool(dim, **counts, **options)
             self.mixing = SelfAttention(dim, dim, num_heads=num_heads, **options)
-        elif decoder == "slots":
-            self.decoder = SlotAttention(dim, num_slots=num_objects, num_steps=num_steps, initial="sampled")
+        elif decoder in ("slots", "learned-slots"):
+            start = "sampled" if decoder == "slots" else "learned"
+            self.decoder = SlotAttention(dim, num_slots=num_objects, num_steps=num_steps, initial=start)
         elif decoder == "competing":
             self.decoder = CompetingCascade(
                 dim, **counts, num_steps=num_steps, compete=compete, located=located, initial=initial, mixed=mixed,

@@ -25,6 +25,7 @@ NAMES = {
     "pb3-peaks": "PB3, from peaks of the image",
     "pb3-mixed": "PB3, templates attend to each other",
     "pb3-paper-form": "PB3, the block as in the paper's Eq. 3",
+    "slot-attention-learned": "Slot Attention, learned slots",
     "slot-attention-waves": "Slot Attention, positions as waves",
 }
 SUFFIXES = {"-reweighted": ", coordinates reweighted", "-likelihood": ", by likelihood"}
