@@ -148,7 +148,7 @@ def cell(runs: Sequence[Record], column: str, highest: float, theirs: float | No
 
 def seeds(by_split: dict[Split, list[Record]]) -> str:
     """How many runs there are, of each split where they differ."""
-    counts = [len(runs) for runs in by_split.values()]
+    counts = [len(runs) for runs in by_split.values() if runs]
     if len(set(counts)) > 1:
         return " and ".join(map(str, counts)) + " seeds"
     return "one seed" if counts[0] == 1 else f"{counts[0]} seeds"
@@ -179,7 +179,7 @@ def notes(runs: Sequence[Record], *, beside_paper: bool) -> list[str]:
         f"Profile {runs[0].experiment.profile}, on {data_of(runs)}; objects that training never had, "
         f"{examples['novel']} images from novel and {examples['familiar']} from familiar viewpoints "
         f"({task_of(runs[0]).split}). Moved: the crop is moved at random by up to 8 pixels{sample}. Trained: steps x "
-        f"images of a step, and the minutes of a run on {hardware}."
+        f"images of a step, and the minutes of training by the clock of a shared machine, {hardware}."
     )
     spread = "± is the standard deviation over seeds."
     if beside_paper:

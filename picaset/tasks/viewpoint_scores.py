@@ -20,7 +20,7 @@ APART = 2
 """Pixels between the crops that are averaged."""
 MOVED_SEED = 2021
 MOST_MOVED = 12_000
-"""Examples that are seen with a moved crop too: enough to know a share to half a percent."""
+"""Examples that are seen with a moved crop too: enough to know a share to a percent or so."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,9 @@ def accuracies(network: nn.Module, test: Views, split: Split, look: Look, *, ste
     eight pixels; ``by_viewpoint`` has one for every azimuth or elevation, with its distance from those of training.
     """
     views = thinned(test, test.familiar(split), most)
-    images = views.images if stereo else views.images.flatten(0, 1)[:, None]
-    labels, familiar, viewpoint = (
-        values if stereo else values.repeat_interleave(2)
-        for values in (views.category, views.familiar(split), getattr(views, split))
+    images, labels = examples(views, stereo=stereo)
+    familiar, viewpoint = (
+        values if stereo else values.repeat_interleave(2) for values in (views.familiar(split), getattr(views, split))
     )
     began = time.perf_counter()
     middle = predict(network, images, torch.zeros(len(images), 2, dtype=torch.long), look)
@@ -111,6 +110,13 @@ def accuracies(network: nn.Module, test: Views, split: Split, look: Look, *, ste
         "confusion": confusion(labels[~familiar], chosen[~familiar]),
         "milliseconds_per_image": round(1e3 * seconds / len(images), 4),
     }
+
+
+def examples(views: Views, *, stereo: bool) -> tuple[UInt8[Tensor, "B C S S"], Int[Tensor, " B"]]:
+    """Images and labels: both cameras as one example, or each as its own."""
+    if stereo:
+        return views.images, views.category
+    return views.images.flatten(0, 1)[:, None], views.category.repeat_interleave(2)
 
 
 def thinned(test: Views, familiar: Bool[Tensor, " N"], most: int) -> Views:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -28,7 +28,7 @@ from picaset.models.picaso import Picaso
 from picaset.models.pretrained import PretrainedNetwork
 from picaset.models.set_transformer import SetTransformer
 from picaset.models.view_classifier import ViewClassifier
-from picaset.tasks.viewpoint_scores import Look, accuracies, share_right
+from picaset.tasks.viewpoint_scores import Look, accuracies, examples, share_right
 
 Data = Literal["small-norb", "toys", "toys-small", "toys-tiny"]
 Kind = Literal["deep-sets", "set-transformer", "picaso", "capsules", "view-classifier"]
@@ -237,13 +237,6 @@ def familiar_views(data: Data, split: Split) -> Views:
     """What training sees."""
     training = objects(data)[0]
     return training.where(training.familiar(split))
-
-
-def examples(views: Views, *, stereo: bool) -> tuple[UInt8[Tensor, "B C S S"], Int[Tensor, " B"]]:
-    """Images and labels: both cameras as one example, or each as its own."""
-    if stereo:
-        return views.images, views.category
-    return views.images.flatten(0, 1)[:, None], views.category.repeat_interleave(2)
 
 
 def some(images: Tensor, labels: Tensor, *, count: int) -> tuple[Tensor, Tensor]:
