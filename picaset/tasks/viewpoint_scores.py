@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from picaset.data.crops import MARGIN, crops_at, normalised, patches, random_shifts
 from picaset.data.views import CATEGORIES, Split, Views, degrees_from_training
 
-AT_ONCE = 256
+AT_ONCE = 32
 """Examples that a network is shown together."""
 APART = 2
 """Pixels between the crops that are averaged."""
