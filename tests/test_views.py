@@ -114,6 +114,18 @@ def test_every_second_image_is_mirrored(images, generator):
     assert 70 < int(plain.sum()) < 130
 
 
+def test_a_stretched_image_is_higher_or_wider_and_as_large(generator):
+    disc = torch.zeros(1, 1, 48, 48)
+    places = torch.arange(48) - 23.5
+    disc[0, 0] = (places[:, None].square() + places.square() < 8**2).float()
+    found = warped(disc.expand(50, -1, -1, -1), torch.zeros(50, 2).long(), Augmentation(stretch=0.6), generator)[:, 0]
+    assert_close(found.sum(dim=(1, 2)), disc.sum().expand(50), rtol=0.03, atol=0)
+    ratio = (found.amax(dim=2).sum(dim=1) / found.amax(dim=1).sum(dim=1)).log()  # height to width
+    assert float(ratio.min()) < -0.4
+    assert float(ratio.max()) > 0.4
+    assert float(ratio.abs().max()) < 0.75
+
+
 def test_no_more_than_its_share_is_erased(generator):
     found = erased(torch.ones(400, 1, CROP, CROP), 0.3, generator)
     gone = (found == 0).float().mean(dim=(1, 2, 3))
@@ -121,7 +133,7 @@ def test_no_more_than_its_share_is_erased(generator):
     assert float(gone.mean()) > 0.05
 
 
-EVERYTHING = Augmentation(turn=10.0, scale=0.2, mirror=True, contrast=0.5, noise=0.1, erase=0.3)
+EVERYTHING = Augmentation(turn=10.0, scale=0.2, stretch=0.3, mirror=True, contrast=0.5, noise=0.1, erase=0.3)
 
 
 def test_augmentation_is_the_same_for_the_same_seed_and_finite(images):

@@ -3,7 +3,7 @@
     centre_crops, crops_at     32x32 pixels of 48x48
     normalised                 zero mean and unit deviation, each image by itself
     patches                    an image as a set of 64 squares of 4x4 pixels, row by row
-    Augmentation, augmented    random crops that are also turned, scaled, mirrored, brightened, partly erased
+    Augmentation, augmented    random crops that are also turned, stretched, mirrored, brightened, partly erased
 
 Dimensions:  B images   C cameras   S = 48 pixels of a photograph   P = 32 pixels of a crop
 """
@@ -70,6 +70,8 @@ class Augmentation:
     """Degrees that an image is turned in its plane, at most, either way."""
     scale: float = 0.0
     """How much larger or smaller it is made, at most, as a share."""
+    stretch: float = 0.0
+    """How much higher or wider it is made, of the same area: the largest logarithm of the ratio of the two."""
     mirror: bool = False
     """Whether every second image is mirrored left to right."""
     contrast: float = 0.0
@@ -80,7 +82,7 @@ class Augmentation:
     """The largest share of an image that is replaced by its mean, as one rectangle."""
 
     def __post_init__(self) -> None:
-        for name in ("turn", "scale", "contrast", "noise", "erase"):
+        for name in ("turn", "scale", "stretch", "contrast", "noise", "erase"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}.")
         for name in ("scale", "erase"):
@@ -118,15 +120,17 @@ def warped(
     augmentation: Augmentation,
     generator: torch.Generator,
 ) -> Float[Tensor, "B C P P"]:
-    """Crops that are moved, turned, scaled and mirrored, by one interpolation; the border goes on outwards."""
+    """Crops that are moved, stretched, then turned, scaled and mirrored, by one interpolation; the border goes on."""
     count, size = len(images), images.shape[-1]
     angle = uniform(count, math.radians(augmentation.turn), generator)
     zoom = (CROP / size) * (1 + uniform(count, augmentation.scale, generator))
     sign = 1 - 2 * torch.randint(0, 2, (count,), generator=generator) if augmentation.mirror else torch.ones(count)
+    wide = uniform(count, augmentation.stretch / 2, generator).exp() if augmentation.stretch else torch.ones(count)
+    across, down = zoom * wide, zoom / wide
     moved = 2 * shifts / size  # from pixels to the units of affine_grid
     rows = [
-        torch.stack([sign * zoom * angle.cos(), -zoom * angle.sin(), moved[:, 1]], dim=1),
-        torch.stack([sign * zoom * angle.sin(), zoom * angle.cos(), moved[:, 0]], dim=1),
+        torch.stack([sign * across * angle.cos(), -across * angle.sin(), moved[:, 1]], dim=1),
+        torch.stack([sign * down * angle.sin(), down * angle.cos(), moved[:, 0]], dim=1),
     ]
     grid = affine_grid(torch.stack(rows, dim=1), [count, images.shape[1], CROP, CROP], align_corners=False)
     return grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)

@@ -88,6 +88,8 @@ class Viewpoints:
     """Degrees that training images are turned, at most."""
     scale: float = 0.0
     """Share by which training images are scaled, at most."""
+    stretch: float = 0.0
+    """Logarithm of the ratio by which training images are made higher or wider, at most."""
     mirror: bool = False
     """Whether every second training image is mirrored; in testing, both ways are averaged."""
     contrast: float = 0.0
@@ -124,6 +126,7 @@ class Viewpoints:
         return Augmentation(
             turn=self.turn,
             scale=self.scale,
+            stretch=self.stretch,
             mirror=self.mirror,
             contrast=self.contrast,
             noise=self.noise,
