@@ -82,6 +82,15 @@ def test_routing_without_iterations_is_refused():
         em_routing(*drawn(), CHILDREN, **BETAS, num_iterations=0)
 
 
+@pytest.mark.parametrize("inverse_temperature", [0.01, 0.05])
+def test_a_capsule_without_votes_is_as_active_as_was_learned(inverse_temperature):
+    layer = CapsuleLayer(2, 3, side=3, kernel=3, stride=1, inverse_temperature=inverse_temperature)
+    with torch.no_grad():
+        layer.threshold.copy_(torch.tensor([-2.0, 0.0, 1.0]))
+        _, activations = layer(torch.randn(1, 18, 4, 4), torch.zeros(1, 18))
+    assert_close(activations, torch.tensor([[-2.0, 0.0, 1.0]]).sigmoid())
+
+
 def test_a_window_has_all_types_of_its_places():
     found = windows(side=4, types=2, kernel=3, stride=1)
     assert found.shape == (4, 18)
