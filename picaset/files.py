@@ -18,6 +18,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return cast(dict[str, Any], found) if isinstance(found, dict) else {}
 
 
+def made_folder(path: Path) -> Path:
+    """A folder to write to, made where there is none."""
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; a folder is needed to write to.")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 @contextmanager
 def replacing(path: Path) -> Generator[Path]:
     """Write to a temporary name beside ``path``; when all went well, sync it and give it the name.

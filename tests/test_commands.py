@@ -13,6 +13,7 @@ import torch
 
 from picaset import Picaso, PicasoPool, SetTransformer
 from picaset.commands import COMMANDS, main
+from picaset.experiments import EXPERIMENTS, experiment
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = {
@@ -157,3 +158,11 @@ def test_ctrl_c_ends_cleanly(monkeypatch, capsys):
     monkeypatch.setattr(COMMANDS["version"], "run", interrupted)
     assert main(["version"]) == 130
     assert capsys.readouterr().err == "picaset: stopped\n"
+
+
+def test_no_name_of_an_experiment_is_cut_in_a_narrow_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["experiments", "--profile", "smoke"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    named = {line.split()[0] for line in shown if line.strip()}
+    assert {experiment(name, profile="smoke").name for name in EXPERIMENTS} <= named

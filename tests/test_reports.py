@@ -194,6 +194,19 @@ def test_rows_without_a_record_are_said_to_be_left_out(runs, tmp_path, capsys, m
     assert "clustering-ours, seed 0: from results/runs/clustering-ours-smoke-seed0, trained there in" in shown
     assert "clustering-sa-pb, seed 0: left out, there is no record of it; --train trains it" in shown
     assert "report/index.html" in shown
+    assert "Table 2" in shown
+    assert main(["reproduce", "table5"]) == 1
+    assert "There is no finished run of profile quick for table5 in" in (said := capsys.readouterr().err)
+    assert "picaset reproduce table5 --profile quick" in said
+
+
+def test_the_table_that_is_asked_for_is_shown_alone(runs, tmp_path, capsys):
+    whole = write_report(find_records([runs]), [runs], tmp_path, profile="smoke", tables=["table2", "table5"])
+    assert whole.tables[0].title.startswith("Table 2")
+    with pytest.raises(
+        ValueError, match=r"no finished run of profile smoke for table3 in .*reproduce table3 --profile"
+    ):
+        write_report(find_records([runs]), [runs], tmp_path, profile="smoke", tables=["table3"])
 
 
 def test_an_unknown_table_is_refused(capsys):
@@ -214,3 +227,14 @@ def test_a_table_prints_and_writes_itself():
     shown = console.export_text()
     assert all(text in shown for text in ("Title", "1.0", "paper 2.0", "A note."))
     assert table.markdown() == "| name | value |\n|---|---|\n| a | **1.0** (paper 2.0) |\n"
+
+
+def test_where_a_table_does_not_fit_its_rows_are_told_and_no_number_is_cut():
+    columns = ["name", *(f"column {index}" for index in range(20))]
+    table = Table("Title", columns, [[Cell("a row"), *(Cell(f"{index}.12345", "paper 9.9") for index in range(20))]])
+    console = Console(width=70, record=True, file=io.StringIO())
+    table.print(console)
+    shown = " ".join(console.export_text().split())
+    assert all(f"column {index} {index}.12345 (paper 9.9)" in shown for index in range(20))
+    assert "a row" in shown
+    assert "…" not in shown

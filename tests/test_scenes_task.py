@@ -199,6 +199,13 @@ def test_steps_in_testing_are_those_of_the_decoder(runs):
     assert found.rows[0][1].found == ""
 
 
+def test_one_training_in_two_rows_is_shown_with_other_steps_once(runs):
+    records = find_records([runs])
+    (thirty,) = tables.rows_of(records, "dspn30")
+    ten = replace(thirty, experiment=replace(thirty.experiment, name="scenes-dspn10"))
+    assert [row[0].found for row in tables.by_steps([ten, thirty]).rows] == ["DSPN, 10 steps"]
+
+
 def test_steps_in_training_are_those_of_the_records(runs):
     records = find_records([runs])
     (descent,) = tables.rows_of(records, "dspn30")

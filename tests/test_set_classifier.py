@@ -291,6 +291,9 @@ SOME = [np.zeros((4, 2)), np.ones((3, 2)), np.ones((2, 2))]
         ({"dropout": 1.0}, r"dropout must be at least 0 and below 1; got 1\.0"),
         ({"num_heads": 3}, "num_heads must divide dim; got num_heads=3 and dim=64"),
         ({"class_weight": "heavy"}, "class_weight"),
+        ({"class_weight": {0: -2.0, 1: 1.0}}, "class_weight must give numbers that are not negative"),
+        ({"class_weight": {0: 0.0, 1: 0.0}}, "class_weight must give .* one of them above 0"),
+        ({"encoder": "wings"}, "SetClassifier: encoder must be"),
         (
             {"early_stopping": True},
             "3 sets are too few to keep 20% of them for early stopping; pass early_stopping=False",
@@ -313,8 +316,20 @@ def test_parameters_that_make_no_sense_are_refused(options, message):
         (SOME, [0.5, 0.7, 1.1], "continuous"),
         ([*SOME[:2], np.full((3, 2), np.nan)], [0, 1, 1], "numbers must be finite; set 2 has nan in row 0, column 0"),
         ([*SOME[:2], np.zeros((0, 2))], [0, 1, 1], "set 2 has no points"),
+        ([np.zeros((2, 0))] * 3, [0, 1, 1], "set 0 has no columns"),
+        (
+            [*SOME[:2], np.full((3, 2), -1e300)],
+            [0, 1, 1],
+            r"numbers must be below 1e\+100; set 2 has -1e\+300 in row 0",
+        ),
+        ([*SOME[:2], np.full((3, 2), 1j)], [0, 1, 1], "set 2 is not an array of numbers: its numbers are complex"),
+        ({"a": SOME}, [0], "expected a list of arrays, one for each set; got a dict"),
+        (None, [0], "expected a list of arrays, one for each set; got a NoneType"),
+        (iter(SOME), [0, 1, 1], "expected a list of arrays, one for each set; got a list_iterator"),
+        (SOME, [0.0, np.nan, 1.0], "labels must be finite; that of set 1 is nan"),
     ],
 )
+@pytest.mark.as_installed
 def test_sets_and_labels_that_do_not_fit_are_refused(sets, labels, message):
     with pytest.raises(ValueError, match=message):
         SetClassifier().fit(sets, labels)
@@ -332,6 +347,18 @@ def test_sets_and_labels_that_do_not_fit_are_refused(sets, labels, message):
 def test_targets_that_are_no_numbers_are_refused(targets, message):
     with pytest.raises(ValueError, match=message):
         SetRegressor().fit(SOME, targets)
+
+
+def test_no_sets_are_refused_by_the_regressor_too():
+    with pytest.raises(ValueError, match=r"SetRegressor.fit: expected at least one set; got none"):
+        SetRegressor().fit([], [])
+
+
+def test_a_file_is_not_written_over(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(ValueError, match="notes is a file; a folder is needed to write to"):
+        small("mean").save(tmp_path / "notes")
+    assert (tmp_path / "notes").read_text() == "mine"
 
 
 def test_sets_of_another_width_are_refused():

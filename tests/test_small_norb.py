@@ -252,3 +252,12 @@ def test_folders_are_where_the_user_says(monkeypatch, tmp_path):
     monkeypatch.delenv("PICASET_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "picaset"
+
+
+def test_a_folder_given_on_the_command_line_is_named_where_it_is_none(monkeypatch, tmp_path):
+    monkeypatch.delenv("PICASET_DATA", raising=False)
+    with pytest.raises(
+        ValueError, match=r"--data-root must be the folder that holds the data sets; .*nothing is not a"
+    ):
+        use_data_root(tmp_path / "nothing")
+    assert data_root() is None

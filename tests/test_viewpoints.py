@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from picaset.commands import main
 from picaset.data.crops import augmented, centre_crops, normalised
 from picaset.experiments import experiment
 from picaset.experiments.viewpoints import ROWS
@@ -183,14 +184,29 @@ def test_without_the_real_data_the_stand_in_is_used_and_said(monkeypatch):
 
 
 def test_where_the_real_data_is_found_it_is_used_and_said(monkeypatch, tmp_path):
-    for name in ("small_norb_train_48.npz", "small_norb_test_48.npz"):
-        (tmp_path / "smallnorb").mkdir(exist_ok=True)
-        (tmp_path / "smallnorb" / name).touch()
+    (tmp_path / "smallnorb").mkdir()
     monkeypatch.setenv("PICASET_DATA", str(tmp_path))
     chosen = experiment("viewpoints-azimuth-pb3", profile="paper")
     assert (chosen.name, chosen.task.data) == ("viewpoints-azimuth-pb3", "small-norb")
     assert chosen.task.describe_data() == "smallNORB, novel azimuths"
     assert experiment("viewpoints-azimuth-pb3-toys", profile="paper").task.data == "toys"
+
+
+def test_a_folder_that_lacks_some_of_the_real_data_is_said_and_nothing_stands_in(monkeypatch, tmp_path, capsys):
+    (tmp_path / "smallnorb").mkdir()
+    arguments = ["train", "viewpoints-azimuth-pb3", "--data-root", str(tmp_path), "--out", str(tmp_path / "runs")]
+    monkeypatch.setenv("PICASET_DATA", "")
+    for _ in range(2):  # the first time leaves nothing behind that changes the second
+        assert main(arguments) == 1
+        assert "There is no smallnorb-5x46789x9x18x6x2x96x96-training-cat.mat in" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick"])
+def test_a_data_folder_that_is_none_is_refused_in_every_size(profile, monkeypatch, tmp_path):
+    monkeypatch.setenv("PICASET_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match="PICASET_DATA must be the folder that holds the data sets"):
+        experiment("viewpoints-azimuth-pb3", profile=profile)
 
 
 def test_real_data_that_is_not_there_is_asked_for(monkeypatch):

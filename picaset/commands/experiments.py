@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -30,9 +31,12 @@ class Experiments:
         if self.json:
             print(json.dumps([one.to_json() for one in chosen]))
             return 0
-        table = Table("name", "task", "steps", "batch", "parameters", title=f"profile {self.profile}")
+        table = Table(title=f"profile {self.profile}", box=SIMPLE, padding=(0, 1, 0, 0))
+        table.add_column("name", no_wrap=True, min_width=max(len(one.name) for one in chosen))
+        for column in ("steps", "batch", "parameters"):
+            table.add_column(column, justify="right")
         for one in chosen:
             parameters = sum(parameter.numel() for parameter in one.task.build_network().parameters())
-            table.add_row(one.name, one.kind, str(one.training.steps), str(one.training.batch_size), f"{parameters:,}")
+            table.add_row(one.name, str(one.training.steps), str(one.training.batch_size), f"{parameters:,}")
         Console().print(table)
         return 0

@@ -32,8 +32,8 @@ class Look:
     """Chooses the toy, its lighting, and the angle that stays; scenes are always the first of the test."""
     which: Literal["final", "best"] = "final"
     """The network at the end, or the best one on the way."""
-    out: Path = Path("look")
-    """Folder that the figures are written to."""
+    out: Path | None = None
+    """Folder that the figures are written to; look/, and in it one named like the run, if not given."""
     data_root: Path | None = None
     """Folder of the real data sets, instead of PICASET_DATA."""
     json: bool = False
@@ -41,7 +41,8 @@ class Look:
 
     def run(self) -> int:
         use_data_root(self.data_root)
-        figures = look(self.run_directory, self.out, which=self.which, category=self.category, seed=self.seed)
+        out = self.out or Path("look") / self.run_directory.resolve().name
+        figures = look(self.run_directory, out, which=self.which, category=self.category, seed=self.seed)
         if self.json:
             print(json.dumps({"figures": [str(path) for paths in figures.values() for path in paths]}))
             return 0

@@ -3,10 +3,13 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import tyro
 from rich.console import Console
 
 from picaset.experiments import Profile
+from picaset.experiments.tables import tables_named
 from picaset.reports.records import find_records
 from picaset.reports.reproduction import write_report
 
@@ -20,6 +23,8 @@ class Report:
         picaset report --records results/runs --out report --json
     """
 
+    tables: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")] = ()
+    """Which of table2 to table5, with all that belongs to it; all of them if none is named."""
     profile: Profile = "quick"
     """The size of the runs that are shown."""
     runs: Path = Path("runs")
@@ -33,7 +38,8 @@ class Report:
 
     def run(self) -> int:
         folders = (self.runs, self.records)
-        written = write_report(find_records(folders), folders, self.out, profile=self.profile)
+        records = find_records(folders)
+        written = write_report(records, folders, self.out, profile=self.profile, tables=tables_named(self.tables))
         if self.json:
             print(json.dumps({"page": str(written.page), "figures": [str(path) for path in written.figures]}))
             return 0

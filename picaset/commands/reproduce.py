@@ -35,7 +35,7 @@ class Reproduce:
     """
 
     tables: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")] = ()
-    """Which tables; all of them if none is named."""
+    """Which of table2 to table5, with all that belongs to it; all of them if none is named."""
     profile: Profile = "quick"
     """smoke takes seconds a row, one seed of each; quick minutes; paper the published number of steps."""
     runs: Path = Path("runs")
@@ -78,7 +78,9 @@ class Reproduce:
         if self.train or self.profile == "smoke":
             self.compare_with_scikit_learn(folders)
         records = self.records if not self.fresh else self.runs
-        return Report(profile=self.profile, runs=self.runs, records=records, out=self.out, json=self.json).run()
+        return Report(
+            tables=self.tables, profile=self.profile, runs=self.runs, records=records, out=self.out, json=self.json
+        ).run()
 
     def say(self, line: str) -> None:
         if not self.json:

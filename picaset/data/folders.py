@@ -30,7 +30,9 @@ def data_folder(name: str) -> Path:
     """The folder of a data set below ``PICASET_DATA``."""
     root = data_root()
     if root is None:
-        raise MissingDataError(f"Real data is needed; set PICASET_DATA to the folder that holds {name}/.")
+        raise MissingDataError(
+            f"Real data is needed; set PICASET_DATA to the folder that holds {name}/, or name it by --data-root."
+        )
     folder = root / name
     if not folder.is_dir():
         raise MissingDataError(f"{folder} is not a folder; PICASET_DATA must be the folder that holds {name}/.")
@@ -41,8 +43,9 @@ def use_data_root(root: Path | None) -> None:
     """Find data below this folder, in this process and those it starts; None leaves things as they are."""
     if root is None:
         return
+    if not root.is_dir():
+        raise ValueError(f"--data-root must be the folder that holds the data sets; {root} is not a folder.")
     os.environ["PICASET_DATA"] = str(root.resolve())
-    data_root()
 
 
 def cache_folder() -> Path:

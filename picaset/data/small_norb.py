@@ -22,6 +22,7 @@ import torch
 from jaxtyping import UInt8
 from numpy.typing import NDArray
 
+from picaset.data.folders import MissingDataError
 from picaset.data.views import SIZE, TEST_INSTANCES, TRAINING_INSTANCES, Views, check_labels
 from picaset.data.views_file import MOST, read_views, write_views
 
@@ -41,11 +42,8 @@ CHUNK = 500
 
 
 def has_small_norb(root: Path) -> bool:
-    """Whether the data is below this folder, in either form."""
-    folder = root / "smallnorb"
-    return all(
-        (folder / COMPACT[half]).is_file() or find(folder, half, "dat") is not None for half in ("training", "testing")
-    )
+    """Whether its folder is below this one; what that lacks is said when it is read."""
+    return (root / "smallnorb").is_dir()
 
 
 def load_small_norb(root: Path) -> tuple[Views, Views]:
@@ -122,7 +120,7 @@ def opened(folder: Path, half: Half, kind: Kind) -> Generator[tuple[BufferedIOBa
     """A file for reading, decompressed where it is compressed, whatever its name says."""
     path = find(folder, half, kind)
     if path is None:
-        raise FileNotFoundError(
+        raise MissingDataError(
             f"There is no {STEMS[half]}-{kind}.mat in {folder}, and no .mat.gz of it; smallNORB is six such files."
         )
     with path.open("rb") as raw:

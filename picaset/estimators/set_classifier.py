@@ -106,12 +106,20 @@ class SetClassifier(ClassifierMixin, SetEstimator):
         if labels.ndim != 1:
             raise ValueError(f"SetClassifier.fit: expected one label for each set; got labels of shape {labels.shape}.")
         arrays = self._read(sets, labels)
+        if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+            wrong = int(np.argmin(np.isfinite(labels)))
+            raise ValueError(f"SetClassifier.fit: labels must be finite; that of set {wrong} is {labels[wrong]}.")
         check_classification_targets(labels)
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(f"SetClassifier.fit: expected at least 2 classes; all sets are {classes.tolist()[0]!r}.")
         if self.class_weight is not None:
-            compute_class_weight(self.class_weight, classes=classes, y=labels)  # refuses what is no weight
+            weights = compute_class_weight(self.class_weight, classes=classes, y=labels)
+            if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+                raise ValueError(
+                    "SetClassifier.fit: class_weight must give numbers that are not negative, one of them above 0; "
+                    f"got {self.class_weight}."
+                )
 
         def prepare(used: NDArray[np.int64]) -> tuple[Tensor, Loss]:
             weights = compute_class_weight(self.class_weight, classes=classes, y=labels[used])

@@ -15,7 +15,7 @@ from picaset.estimators.scikit_learn import BaseEstimator, check_is_fitted, chec
 from picaset.estimators.set_training import Loss, Schedule, in_batches, kept_for_validation, outputs_of, train_network
 from picaset.estimators.sets_of_arrays import read_sets
 from picaset.models.pooled import Encoder
-from picaset.models.set_predictor import POOLS, PredictorPool, SetPredictor
+from picaset.models.set_predictor import ENCODERS, POOLS, PredictorPool, SetPredictor
 
 Floats = NDArray[np.float64]
 
@@ -192,6 +192,7 @@ class SetEstimator(BaseEstimator):
         """The sets to be fitted; refuses parameters that make no sense, and targets that are not theirs."""
         caller = type(self).__name__
         check_choice(self.pool, POOLS, caller=caller, name="pool")
+        check_choice(self.encoder, ENCODERS, caller=caller, name="encoder")
         check_positive(
             caller=caller,
             max_iter=self.max_iter,

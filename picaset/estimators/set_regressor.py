@@ -42,14 +42,14 @@ class SetRegressor(RegressorMixin, SetEstimator):
             values = np.asarray(y, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"SetRegressor.fit: targets must be numbers: {error}.") from None
-        if values.ndim not in (1, 2) or values.size == 0:
+        if values.ndim not in (1, 2) or values.shape[1:] == (0,):
             raise ValueError(
                 f"SetRegressor.fit: expected targets of shape (sets,) or (sets, outputs); got {values.shape}."
             )
+        arrays = self._read(sets, values)
         if not np.isfinite(values).all():
             wrong = int(np.argwhere(~np.isfinite(values))[0][0])
             raise ValueError(f"SetRegressor.fit: targets must be finite; that of set {wrong} is not.")
-        arrays = self._read(sets, values)
         columns = values[:, None] if values.ndim == 1 else values
 
         def prepare(used: NDArray[np.int64]) -> tuple[Tensor, Loss]:

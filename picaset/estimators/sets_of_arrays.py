@@ -1,18 +1,25 @@
 """Sets as users have them: a list of arrays, each with as many rows as it likes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+LARGEST = 1e100
+"""A number whose square is still one."""
+
 
 def read_sets(sets: Sequence[ArrayLike], *, caller: str) -> list[NDArray[np.float64]]:
     """Each as (n, D) of finite double-precision numbers, with one D for all; names the set that does not fit."""
+    if isinstance(sets, Mapping | str) or not hasattr(sets, "__len__"):
+        raise ValueError(f"{caller}: expected a list of arrays, one for each set; got a {type(sets).__name__}.")
     if len(sets) == 0:
         raise ValueError(f"{caller}: expected at least one set; got none.")
     arrays = list[NDArray[np.float64]]()
     for index, one in enumerate(sets):
         try:
+            if np.iscomplexobj(one):
+                raise TypeError("its numbers are complex")
             array = np.asarray(one, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{caller}: set {index} is not an array of numbers: {error}.") from None
@@ -23,12 +30,12 @@ def read_sets(sets: Sequence[ArrayLike], *, caller: str) -> list[NDArray[np.floa
                 f"{caller}: all sets must have the same number of columns; set 0 has {arrays[0].shape[1]}, "
                 f"set {index} has {array.shape[1]}."
             )
-        if len(array) == 0:
-            raise ValueError(f"{caller}: set {index} has no points.")
-        if not np.isfinite(array).all():
-            row, column = np.argwhere(~np.isfinite(array))[0]
-            raise ValueError(
-                f"{caller}: numbers must be finite; set {index} has {array[row, column]} in row {row}, column {column}."
-            )
+        if array.size == 0:
+            raise ValueError(f"{caller}: set {index} has no {'columns' if len(array) else 'points'}.")
+        for problem, wrong in (("finite", ~np.isfinite(array)), (f"below {LARGEST:g}", np.abs(array) > LARGEST)):
+            if wrong.any():
+                row, column = np.argwhere(wrong)[0]
+                found = f"{array[row, column]:g} in row {row}, column {column}"
+                raise ValueError(f"{caller}: numbers must be {problem}; set {index} has {found}.")
         arrays.append(array)
     return arrays

@@ -79,14 +79,15 @@ PROFILES = {"smoke": smoke, "quick": quick, "paper": paper}
 
 
 def build(name: str, task: Viewpoints, toys: bool, profile: str, seed: int) -> Experiment:
-    toys = toys or profile == "smoke" or not is_there()
+    there = is_there()
+    toys = toys or profile == "smoke" or not there
     data: Data = "toys" if toys else "small-norb"
     sized, training = PROFILES[profile](replace(task, data=data), seed)
     return Experiment(name=f"{name}-toys" if toys else name, profile=profile, task=sized, training=training)
 
 
 def is_there() -> bool:
-    """Whether smallNORB can be found."""
+    """Whether there is a folder of smallNORB."""
     root = data_root()
     return root is not None and has_small_norb(root)
 

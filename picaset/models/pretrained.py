@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
 
-from picaset.files import read_json, replacing
+from picaset.files import made_folder, read_json, replacing
 
 FORMAT = "picaset-network"
 FORMAT_VERSION = 1
@@ -45,8 +45,7 @@ class PretrainedNetwork(nn.Module):
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the network to a directory; each file is replaced whole or left as it was."""
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = made_folder(Path(directory))
         description = Description(
             format=FORMAT, format_version=FORMAT_VERSION, network=type(self).__name__, config=self.config
         )

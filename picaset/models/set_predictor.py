@@ -20,6 +20,7 @@ from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool
 from picaset.sets import SetBatch
 
 PredictorPool = Literal["picaso", "attention", "gated", "mean", "sum", "max"]
+ENCODERS: tuple[Encoder, ...] = ("elementwise", "induced", "self")
 POOLS: tuple[PredictorPool, ...] = ("picaso", "attention", "gated", "mean", "sum", "max")
 SHARP = 4.0
 """How much larger than usual templates begin: attention that tells elements apart at once learns from few sets."""
@@ -70,7 +71,7 @@ class SetPredictor(PooledNetwork):
         check_positive(caller=caller, dim_in=dim_in, dim_out=dim_out)
         check_divides(num_heads, dim, caller=caller)
         check_choice(pool, POOLS, caller=caller, name="pool")
-        check_choice(encoder, ("elementwise", "induced", "self"), caller=caller, name="encoder")
+        check_choice(encoder, ENCODERS, caller=caller, name="encoder")
         if not 0 <= dropout < 1:
             raise ValueError(f"{caller}: dropout must be at least 0 and below 1; got {dropout}.")
         if not typical_size > 0:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from picaset.extras import require
-from picaset.files import replacing
+from picaset.files import made_folder, replacing
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito: told apart by colour-blind people too."""
@@ -19,7 +19,7 @@ def new_figure(width: int | float, height: int | float) -> Any:
 
 def write_figure(figure: Any, folder: Path, name: str) -> list[Path]:
     """Write ``name.svg`` and ``name.png``, each whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
+    made_folder(folder)
     svg, png = (folder / f"{name}.{suffix}" for suffix in ("svg", "png"))
     for path in (png, svg):
         with replacing(path) as unfinished:

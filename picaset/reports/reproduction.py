@@ -15,6 +15,9 @@ from picaset.reports.scenes_section import scenes_section, scenes_tables
 from picaset.reports.table import Table
 from picaset.reports.viewpoints_section import viewpoints_section, viewpoints_tables
 
+KINDS = {"table2": "clustering", "table3": "viewpoints", "table4": "odd-one-out", "table5": "scenes"}
+"""By the paper's table: the task of its runs."""
+
 
 def baselines_file(profile: str) -> str:
     """Where scikit-learn's numbers are, in a folder of runs; each profile has sets of its own."""
@@ -30,21 +33,26 @@ class Report:
     figures: Sequence[Path]
 
 
-def write_report(records: Sequence[Record], folders: Sequence[Path], out: Path, *, profile: str) -> Report:
+def write_report(
+    records: Sequence[Record], folders: Sequence[Path], out: Path, *, profile: str, tables: Sequence[str] = tuple(KINDS)
+) -> Report:
     """Draw the figures, write ``index.html`` and a Markdown file with the tables."""
-    used = [record for record in records if record.experiment.profile == profile]
+    kinds = [KINDS[table] for table in tables]
+    used = [record for record in records if record.experiment.profile == profile and record.experiment.kind in kinds]
     if not used:
+        named = " ".join(tables) if len(tables) < len(KINDS) else ""
         raise ValueError(
-            f"There is no finished run of profile {profile} in {', '.join(map(str, folders))}; "
-            f"make some with: picaset reproduce --profile {profile}"
+            f"There is no finished run of profile {profile}{f' for {named}' * bool(named)} in "
+            f"{', '.join(map(str, folders))}; make some with: picaset reproduce {f'{named} ' * bool(named)}"
+            f"--profile {profile}"
         )
     sections = [build(runs, folders, out) for kind, build in SECTIONS.items() if (runs := of_kind(used, kind))]
     page = out / "index.html"
     write_page(page, lead=lead(used, profile), sections=sections, records=used)
-    tables = [table for section in sections for table in section.tables]
+    made = [table for section in sections for table in section.tables]
     with replacing(out / "tables.md") as unfinished:
-        unfinished.write_text(in_markdown(tables))
-    return Report(page, tables, [figure.path for section in sections for figure in section.figures])
+        unfinished.write_text(in_markdown(made))
+    return Report(page, made, [figure.path for section in sections for figure in section.figures])
 
 
 def in_markdown(tables: Sequence[Table]) -> str:

@@ -177,12 +177,14 @@ def look_at_scenes(
 def draw_both(shown: Shown, folder: Path, *, what: str) -> dict[str, list[Path]]:
     figures = {
         "What was predicted for test scenes: a number marks an object that was found, within one unit of its place; a "
-        "cross one that is wrong, not there or found already; a square one that was missed.": draw_predictions(
-            shown, folder, title=what
-        )
+        "cross one that is wrong, not there or found already; a square one that was missed. Generated scenes are drawn "
+        "clearer than the network saw them.": draw_predictions(shown, folder, title=what)
     }
     if shown.attention is not None:
-        caption = "What each template looked at, step by step, in the first of these scenes: the brighter, the more."
+        caption = (
+            "What each template looked at, step by step, in the first of these scenes: the brighter, the more, up to "
+            "the place it looked at most; where all is bright, it looked everywhere."
+        )
         figures[caption] = draw_attention(shown, folder, title=what)
     return figures
 

@@ -91,8 +91,8 @@ def table_5(records: Sequence[Record]) -> Table | None:
         precision_rows(found),
         [
             setting([record for runs in found.values() for record in runs]),
-            "These scenes are not CLEVR's, so that no published number stands beside them. ± is the standard deviation "
-            "over seeds.",
+            "These scenes are not CLEVR's, so that no published number stands beside them. Bold: the highest here. "
+            "± is the standard deviation over seeds.",
         ],
     )
 
@@ -144,10 +144,11 @@ def by_steps(records: Sequence[Record]) -> Table | None:
     }
     if not tested:
         return None
-    found = {
-        name: {row["steps"]: row["average_precision"] for row in record.result["by_steps"]}
-        for name, record in tested.items()
-    }
+    found = dict[str, dict[int, dict[str, float]]]()
+    for name, record in tested.items():
+        counts = {row["steps"]: row["average_precision"] for row in record.result["by_steps"]}
+        if counts not in found.values():  # two rows may be one training
+            found[name] = counts
     steps = sorted({count for counts in found.values() for count in counts})
     rows = [
         [
@@ -160,16 +161,29 @@ def by_steps(records: Sequence[Record]) -> Table | None:
         "More steps in testing: average precision at 0.5 in percent, on the stand-in",
         ["decoder", *(f"{count} step{'s' * (count > 1)}" for count in steps)],
         rows,
-        [f"One seed each, on the first of the test scenes. Steps in training: {steps_in_training(tested.values())}."],
+        [
+            f"One seed each, on the first {scenes_by_steps(tested.values())} test scenes: numbers are not quite those "
+            f"of all. Steps in training: {steps_in_training(tested.values())}."
+        ],
     )
+
+
+def scenes_by_steps(records: Iterable[Record]) -> str:
+    """On how many a network is tested with other numbers of steps."""
+    return " or ".join(map(str, sorted({task_of(record).num_scored_scenes for record in records})))
+
+
+def task_of(record: Record) -> SceneObjects:
+    task = record.experiment.task
+    assert isinstance(task, SceneObjects)
+    return task
 
 
 def steps_in_training(records: Iterable[Record]) -> str:
     """Of each kind of decoder that there is."""
     steps = {"cascades and slots": set[int](), "descents": set[int]()}
     for record in records:
-        task = record.experiment.task
-        assert isinstance(task, SceneObjects)
+        task = task_of(record)
         steps["descents" if "descent" in task.decoder else "cascades and slots"].add(task.num_steps)
     return ", ".join(f"{kind} {' or '.join(map(str, sorted(counts)))}" for kind, counts in steps.items() if counts)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table as RichTable
 
 
@@ -34,9 +35,23 @@ class Table:
             shown.add_row(
                 *(f"{cell.found}\n[dim]{cell.published}[/]" if cell.published else cell.found for cell in row)
             )
-        console.print(shown)
+        if console.measure(shown, options=console.options.update(max_width=10_000)).maximum > console.width:
+            self.print_row_by_row(console)
+        else:
+            console.print(shown)
         for note in self.notes:
             console.print(f"[dim]{note}[/]")
+
+    def print_row_by_row(self, console: Console) -> None:
+        """Where columns do not fit side by side, so that no number is cut."""
+        console.print(f"[italic]{self.title}[/]")
+        for name, *cells in self.rows:
+            told = [
+                f"{column} {cell.found}".strip() + (f" [dim]({cell.published})[/]" if cell.published else "")
+                for column, cell in zip(self.columns[1:], cells, strict=True)
+                if cell.found
+            ]
+            console.print(Padding(f"[bold]{name.found}[/]: {'; '.join(told)}", (0, 0, 0, 2)))
 
     def markdown(self) -> str:
         lines = [

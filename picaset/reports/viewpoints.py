@@ -179,9 +179,10 @@ def notes(runs: Sequence[Record], *, beside_paper: bool) -> list[str]:
         f"Profile {runs[0].experiment.profile}, on {data_of(runs)}; objects that training never had, "
         f"{examples['novel']} images from novel and {examples['familiar']} from familiar viewpoints "
         f"({task_of(runs[0]).split}). Moved: the crop is moved at random by up to 8 pixels{sample}. Trained: steps x "
-        f"images of a step, and the minutes of training by the clock of a shared machine, {hardware}."
+        f"images of a step, and the minutes of training, the mean over a row's runs, by the clock of a shared machine, "
+        f"{hardware}."
     )
-    spread = "± is the standard deviation over seeds."
+    spread = "Bold: the highest here. ± is the standard deviation over seeds."
     if beside_paper:
         return [
             made,

@@ -36,8 +36,9 @@ def viewpoints_section(runs: Sequence[Record], folders: Sequence[Path], out: Pat
     return Section(
         anchor="viewpoints",
         title="Novel viewpoints",
-        text="A network sees a toy as a set of 64 patches and names its category. Training shows a third of the "
-        "azimuths, or of the elevations; tested are other toys, from the other viewpoints and from those of training.",
+        text="A network sees a toy as a set of 64 patches, ours as places of a picture, and names its category. "
+        "Training shows a third of the azimuths, or of the elevations; tested are other toys, from the other "
+        "viewpoints and from those of training.",
         tables=viewpoints_tables(runs, folders),
         figures=viewpoints_figures(runs, out / "figures"),
     )

@@ -52,7 +52,8 @@ def start(experiment: Experiment, path: Path, **launch: Unpack[Launch]) -> dict[
     """Train an experiment in a new run directory, and return its result."""
     check_launch(experiment, launch)
     if int(os.environ.get("RANK", "0")) == 0:
-        experiment.task.build_network()  # settings that do not fit leave no folder behind
+        experiment.task.build_network()  # settings that do not fit leave no folder behind, nor does damaged data
+        experiment.task.batch(0, seed=experiment.training.seed, num_examples=1, progress=0.0)
         environment = describe_environment(
             data=experiment.task.describe_data(), devices=processes(launch), threads=launch.get("threads")
         )
@@ -117,7 +118,7 @@ def processes(launch: Launch) -> int:
     return launch.get("devices", 1) * launch.get("nodes", 1)
 
 
-def wait_for(path: Path, *, seconds: float = 60.0) -> None:
+def wait_for(path: Path, *, seconds: float = 600.0) -> None:
     deadline = time.monotonic() + seconds
     while not path.is_file():
         if time.monotonic() > deadline:

@@ -58,6 +58,8 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path, *, kind: str | None = None) -> "RunDirectory":
         """A run that exists; with ``kind``, of that task."""
+        if path.is_file():
+            raise ValueError(f"{path} is a file; a run is a folder with a config.json in it.")
         if not (path / "config.json").is_file():
             raise ValueError(f"{path} is not a run directory: it has no config.json.")
         directory = cls(path)
