@@ -141,7 +141,7 @@ def draw_attention(
     attention = shown.attention[scene]  # (L, K, N)
     steps, templates, places = attention.shape
     side = round(places**0.5)
-    figure = new_figure(1.5 * templates, 1.25 * steps + 0.7)
+    figure = new_figure(1.5 * templates, (1.5 / float(shown.aspects[scene]) + 0.05) * steps + 0.8)
     image = shown.images[scene] / 255
     for step, row in enumerate(figure.subplots(steps, templates, squeeze=False)):
         for slot, axis in enumerate(row):
