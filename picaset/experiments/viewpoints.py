@@ -16,8 +16,8 @@ from picaset.tasks.viewpoints import Data, Viewpoints
 from picaset.training.experiment import Experiment, Training
 
 OURS = Viewpoints(
-    network="view-classifier", num_encoder_blocks=1, num_templates=4, turn=30.0, scale=0.15, stretch=0.8, mirror=True,
-    contrast=0.5, noise=0.1, erase=0.25, patch_dropout=0.3, dropout=0.2, label_smoothing=0.1, num_test_crops=5,
+    network="view-classifier", num_encoder_blocks=1, num_templates=4, turn=10.0, scale=0.15, mirror=True, contrast=0.5,
+    noise=0.1, erase=0.25, patch_dropout=0.3, dropout=0.2, label_smoothing=0.1, num_test_crops=5,
 )  # fmt: skip
 """Convolutions and positions before the cascade, and all that keeps five toys of a category from being memorised."""
 
@@ -46,7 +46,7 @@ def quick(task: Viewpoints, seed: int) -> tuple[Viewpoints, Training]:
         steps=3000, batch_size=128, learning_rate=5e-4, clip=1.0, score_every=500, checkpoint_every=250, seed=seed
     )
     if task.network == "view-classifier":
-        training = replace(training, steps=4000, learning_rate=1e-3, weight_decay=0.05, average=0.998)
+        training = replace(training, learning_rate=1e-3, weight_decay=0.05, average=0.998)
     if task.data == "toys":
         task, training = replace(task, data="toys-small"), replace(training, steps=1200, batch_size=64)
     if task.network == "capsules":  # a quarter of the images, in smaller batches; fewer parts agree less loudly
