@@ -20,8 +20,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def made_folder(path: Path) -> Path:
     """A folder to write to, made where there is none."""
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is a file; a folder is needed to write to.")
+    if (taken := next((part for part in (path, *path.parents) if part.is_file()), None)) is not None:
+        raise ValueError(f"{taken} is a file; a folder is needed to write to.")
     path.mkdir(parents=True, exist_ok=True)
     return path
 

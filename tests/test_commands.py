@@ -36,9 +36,7 @@ def test_every_command_has_examples_in_its_help(capsys):
 def test_the_examples_in_a_help_text_run_one_after_the_other(name: str, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results" / "runs").mkdir(parents=True)
-    for record in (ROOT / "results" / "runs").glob(
-        "clustering-ours-*"
-    ):  # the whole page is made in tests/test_documents.py
+    for record in (ROOT / "results/runs").glob("clustering-ours-*"):  # tests/test_documents.py makes the whole page
         (tmp_path / "results" / "runs" / record.name).symlink_to(record)
     if name == "pool":
         np.save("points.npy", np.random.default_rng(0).normal(size=(1000, 2)).astype("float32"))

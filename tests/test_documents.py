@@ -1,6 +1,7 @@
 """Everything that the documents print is executed, and every file they name exists."""
 
 import doctest
+import json
 import re
 import shlex
 import subprocess
@@ -78,6 +79,13 @@ def test_every_python_example_in_the_documents_runs(name: str, code: str, tmp_pa
 def test_the_tables_in_the_documents_are_those_of_the_records():
     records = [record for record in find_records([ROOT / "results/runs"]) if record.experiment.profile == "quick"]
     assert (ROOT / "docs/tables.md").read_text() == in_markdown(tables_of(records, [ROOT / "results/runs"]))
+
+
+def test_what_was_tried_and_left_is_told_with_the_numbers_of_its_records():
+    told = (ROOT / "docs/reproduction.md").read_text()
+    for split in ("azimuth", "elevation"):
+        record = json.loads((ROOT / f"results/tried/viewpoints-{split}-ours-stretched/result.json").read_text())
+        assert f"{100 * record['accuracy']['novel']:.1f} of novel {split}s" in told
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

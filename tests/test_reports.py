@@ -12,10 +12,10 @@ from rich.console import Console
 
 from picaset.commands import main
 from picaset.experiments import EXPERIMENTS, experiment
-from picaset.experiments.tables import TABLES
+from picaset.experiments.tables import TABLES, tables_named
 from picaset.reports import clustering
 from picaset.reports.records import find_records
-from picaset.reports.reproduction import write_report
+from picaset.reports.reproduction import KINDS, SECTIONS, write_report
 from picaset.reports.table import Cell, Table
 from picaset.tasks.clustering import Clustering
 from picaset.training.loop import start
@@ -127,7 +127,7 @@ def test_the_page_is_whole_and_asks_for_nothing(report):
     page.feed(text)
     assert page.outside == []
     assert page.tags.count("script") == 0
-    assert page.tags.count("table") == len(report.tables) + 1
+    assert page.tags.count("table") == sum(map(len, report.tables.values())) + 1
     assert page.tags.count("svg") == len(report.figures) == 4
     assert "Figure 4" in text
 
@@ -177,7 +177,7 @@ def test_a_report_of_nothing_says_what_to_do(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["report"]) == 1
     assert "There is no finished run of profile quick" in (shown := capsys.readouterr().err)
-    assert "picaset reproduce --profile quick" in shown
+    assert "picaset reproduce --profile quick --train" in shown
 
 
 def test_rows_without_a_record_are_said_to_be_left_out(runs, tmp_path, capsys, monkeypatch):
@@ -195,18 +195,17 @@ def test_rows_without_a_record_are_said_to_be_left_out(runs, tmp_path, capsys, m
     assert "clustering-sa-pb, seed 0: left out, there is no record of it; --train trains it" in shown
     assert "report/index.html" in shown
     assert "Table 2" in shown
-    assert main(["reproduce", "table5"]) == 1
-    assert "There is no finished run of profile quick for table5 in" in (said := capsys.readouterr().err)
-    assert "picaset reproduce table5 --profile quick" in said
+    assert main(["reproduce", "table5"]) == 0
+    shown = capsys.readouterr().out
+    assert "table5: there is no finished run of it" in shown
+    assert "Table 2" not in shown
+    assert "Table 2" in (tmp_path / "report/index.html").read_text()  # the page has all that there is
 
 
-def test_the_table_that_is_asked_for_is_shown_alone(runs, tmp_path, capsys):
-    whole = write_report(find_records([runs]), [runs], tmp_path, profile="smoke", tables=["table2", "table5"])
-    assert whole.tables[0].title.startswith("Table 2")
-    with pytest.raises(
-        ValueError, match=r"no finished run of profile smoke for table3 in .*reproduce table3 --profile"
-    ):
-        write_report(find_records([runs]), [runs], tmp_path, profile="smoke", tables=["table3"])
+def test_every_table_belongs_to_a_task_and_every_task_to_one():
+    assert KINDS.keys() == TABLES.keys()
+    assert list(KINDS.values()) == list(SECTIONS)
+    assert tables_named(("table3", "table2", "table3")) == ["table3", "table2"]
 
 
 def test_an_unknown_table_is_refused(capsys):
@@ -235,6 +234,16 @@ def test_where_a_table_does_not_fit_its_rows_are_told_and_no_number_is_cut():
     console = Console(width=70, record=True, file=io.StringIO())
     table.print(console)
     shown = " ".join(console.export_text().split())
-    assert all(f"column {index} {index}.12345 (paper 9.9)" in shown for index in range(20))
+    assert all(f"column {index}: {index}.12345 (paper 9.9)" in shown for index in range(20))
     assert "a row" in shown
     assert "…" not in shown
+
+
+@pytest.mark.parametrize("width", [80, 20])
+def test_on_a_screen_the_best_is_bold_and_nothing_else(width):
+    table = Table("Title", ["name", "a value", "other"], [[Cell("a"), Cell("1.0", best=True), Cell("2.0")]], ["Of 3."])
+    console = Console(width=width, record=True, file=io.StringIO(), color_system="standard")
+    table.print(console)
+    shown = console.export_text(styles=True)
+    bold = [text for style, text in re.findall(r"\x1b\[([\d;]+)m([^\x1b]*)", shown) if "1" in style.split(";")]
+    assert [text.strip() for text in bold if re.search(r"\d", text)] == ["1.0"]

@@ -291,8 +291,8 @@ SOME = [np.zeros((4, 2)), np.ones((3, 2)), np.ones((2, 2))]
         ({"dropout": 1.0}, r"dropout must be at least 0 and below 1; got 1\.0"),
         ({"num_heads": 3}, "num_heads must divide dim; got num_heads=3 and dim=64"),
         ({"class_weight": "heavy"}, "class_weight"),
-        ({"class_weight": {0: -2.0, 1: 1.0}}, "class_weight must give numbers that are not negative"),
-        ({"class_weight": {0: 0.0, 1: 0.0}}, "class_weight must give .* one of them above 0"),
+        ({"class_weight": {0: -2.0, 1: 1.0}}, "class_weight must give finite numbers, none negative"),
+        ({"class_weight": {0: 0.0, 1: 0.0}}, "class_weight must give .* one above 0"),
         ({"encoder": "wings"}, "SetClassifier: encoder must be"),
         (
             {"early_stopping": True},
@@ -320,11 +320,12 @@ def test_parameters_that_make_no_sense_are_refused(options, message):
         (
             [*SOME[:2], np.full((3, 2), -1e300)],
             [0, 1, 1],
-            r"numbers must be below 1e\+100; set 2 has -1e\+300 in row 0",
+            r"must be between .* and 1e\+100; set 2 has -1e\+300 in row 0",
         ),
         ([*SOME[:2], np.full((3, 2), 1j)], [0, 1, 1], "set 2 is not an array of numbers: its numbers are complex"),
         ({"a": SOME}, [0], "expected a list of arrays, one for each set; got a dict"),
         (None, [0], "expected a list of arrays, one for each set; got a NoneType"),
+        (np.array(3.0), [0], "expected a list of arrays, one for each set; got a ndarray"),
         (iter(SOME), [0, 1, 1], "expected a list of arrays, one for each set; got a list_iterator"),
         (SOME, [0.0, np.nan, 1.0], "labels must be finite; that of set 1 is nan"),
     ],
@@ -359,6 +360,11 @@ def test_a_file_is_not_written_over(tmp_path):
     with pytest.raises(ValueError, match="notes is a file; a folder is needed to write to"):
         small("mean").save(tmp_path / "notes")
     assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_numbers_that_fit_never_saw_the_like_of_are_refused():
+    with pytest.raises(ValueError, match=r"SetClassifier: set 1 has numbers too far from those of fit"):
+        small("mean").predict([np.zeros((2, 6)), np.full((2, 6), 1e60)])
 
 
 def test_sets_of_another_width_are_refused():

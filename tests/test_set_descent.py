@@ -50,6 +50,23 @@ def test_more_steps_lower_the_objective_until_nothing_changes(momentum):
     assert levels[3] == pytest.approx(levels[4], abs=1e-12)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.8])
+def test_no_step_goes_further_than_it_may_and_short_ones_are_left(momentum):
+    options = dict(num_steps=5, step_size=0.5, momentum=momentum)
+    assert_close(small(clip=1e3, **options)(VECTORS), small(**options)(VECTORS))
+    descent = small(clip=0.05, **options)
+    elements = start = descent.start.expand(2, -1, -1)
+    pace = torch.zeros_like(start)
+    for _ in range(5):  # as it is written, for each set by itself
+        slopes = torch.autograd.grad(objective(descent, elements).sum(), elements, create_graph=True)[0]
+        pace = momentum * pace - 0.5 * torch.stack(
+            [one * min(1.0, 0.05 / one.detach().norm().item()) for one in slopes]
+        )
+        elements = elements + pace
+    assert_close(descent(VECTORS), elements)
+    assert not torch.allclose(elements, small(**options)(VECTORS), atol=1e-3)  # else nothing was cut
+
+
 def test_implicit_gradients_are_those_through_all_steps():
     found, through_steps = gradients(small(num_steps=800, step_size=0.1))
     again, implicit = gradients(small(num_steps=800, step_size=0.05, momentum=0.8, implicit=True, num_solves=30))

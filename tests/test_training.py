@@ -23,7 +23,7 @@ from picaset.experiments import EXPERIMENTS, experiment
 from picaset.training import loop, run_directory
 from picaset.training.ahead import made_ahead
 from picaset.training.experiment import Experiment, Training
-from picaset.training.loop import resume, start
+from picaset.training.loop import resume, start, wait_for
 from picaset.training.run_directory import RunDirectory
 from picaset.training.schedules import learning_rate
 from tests.celeba_files import write_celeba
@@ -319,13 +319,27 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
     assert f"{tmp_path} is not a run directory: it has no config.json." in capsys.readouterr().err
 
 
+def test_a_file_is_no_run(tmp_path, capsys):
+    (tmp_path / "config.json").touch()
+    assert main(["train", "--resume", str(tmp_path / "config.json")]) == 1
+    assert "config.json is a file; a run is a folder with a config.json in it." in capsys.readouterr().err
+
+
+def test_a_process_that_waits_for_the_first_one_does_not_wait_for_ever(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"config.json was not made by the first process within 0 s; see what that one"
+    ):
+        wait_for(tmp_path / "config.json", seconds=0.2)
+
+
 def test_a_run_of_another_task_is_refused(unbroken):
     with pytest.raises(ValueError, match="is a run of the task 'clustering'; expected one of 'scenes'"):
         RunDirectory.open(unbroken, kind="scenes")
 
 
-def test_a_run_that_exists_is_not_overwritten(unbroken):
+def test_a_run_that_exists_is_not_overwritten_and_said_before_any_data_is_made(unbroken, monkeypatch):
     before = bits(unbroken)
+    monkeypatch.setattr(type(SMOKE.task), "batch", None)
     with pytest.raises(ValueError, match="is not empty; resume it with: picaset train --resume"):
         start(SMOKE, unbroken, silent=True)
     assert bits(unbroken) == before

@@ -24,7 +24,7 @@ class Report:
     """
 
     tables: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")] = ()
-    """Which of table2 to table5, with all that belongs to it; all of them if none is named."""
+    """Which of table2 to table5 to print, with all that belongs to it; all if none is named. The page has all."""
     profile: Profile = "quick"
     """The size of the runs that are shown."""
     runs: Path = Path("runs")
@@ -38,15 +38,18 @@ class Report:
 
     def run(self) -> int:
         folders = (self.runs, self.records)
-        records = find_records(folders)
-        written = write_report(records, folders, self.out, profile=self.profile, tables=tables_named(self.tables))
+        asked = tables_named(self.tables)
+        written = write_report(find_records(folders), folders, self.out, profile=self.profile)
         if self.json:
             print(json.dumps({"page": str(written.page), "figures": [str(path) for path in written.figures]}))
             return 0
         console = Console()
         if not console.is_terminal:
-            console = Console(width=200)  # lines that nothing has to fit
-        for table in written.tables:
-            table.print(console)
+            console = Console(width=1000)  # lines that nothing has to fit
+        for name in asked:
+            if not written.tables[name]:
+                console.print(f"{name}: there is no finished run of it", highlight=False)
+            for table in written.tables[name]:
+                table.print(console)
         console.print(f"[bold]Page[/]  {written.page}")
         return 0

@@ -13,7 +13,7 @@ from picaset.data.folders import MissingDataError, use_data_root
 from picaset.experiments import Profile, experiment
 from picaset.experiments.tables import TABLES, tables_named
 from picaset.extras import require
-from picaset.files import replacing
+from picaset.files import made_folder, replacing
 from picaset.reports.records import find_records
 from picaset.reports.reproduction import baselines_file
 from picaset.tasks.clustering_by_em import evaluate_scikit_learn
@@ -35,7 +35,7 @@ class Reproduce:
     """
 
     tables: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")] = ()
-    """Which of table2 to table5, with all that belongs to it; all of them if none is named."""
+    """Which of table2 to table5 to train and print; all of them if none is named. The page has all that there is."""
     profile: Profile = "quick"
     """smoke takes seconds a row, one seed of each; quick minutes; paper the published number of steps."""
     runs: Path = Path("runs")
@@ -59,7 +59,8 @@ class Reproduce:
         use_data_root(self.data_root)
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        if self.train or self.profile == "smoke":  # before hours of training
+        compared = "table2" in tables_named(self.tables) and (self.train or self.profile == "smoke")
+        if compared:  # before hours of training
             require("sklearn", extra="estimators", purpose="the comparison with scikit-learn")
         folders = (self.runs,) if self.fresh else (self.runs, self.records)
         finished = {record.key: record for record in find_records(folders)}
@@ -75,7 +76,7 @@ class Reproduce:
                     self.train_row(name, seed)
                 else:
                     self.say(f"{name}, seed {seed}: left out, there is no record of it; --train trains it")
-        if self.train or self.profile == "smoke":
+        if compared:
             self.compare_with_scikit_learn(folders)
         records = self.records if not self.fresh else self.runs
         return Report(
@@ -106,6 +107,6 @@ class Reproduce:
         num_sets, sizes = (20, (30, 60)) if self.profile == "smoke" else (1000, (300, 600))
         rows = [evaluate_scikit_learn(num_starts=starts, num_sets=num_sets, sizes=sizes) for starts in (1, 10)]
         environment = describe_environment(data=f"generated: {num_sets} sets", devices=1)
-        self.runs.mkdir(parents=True, exist_ok=True)
+        made_folder(self.runs)
         with replacing(self.runs / name) as unfinished:
             unfinished.write_text(json.dumps({"environment": environment, "rows": rows}) + "\n")

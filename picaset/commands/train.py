@@ -10,7 +10,7 @@ import tyro
 from picaset.data.folders import use_data_root
 from picaset.experiments import Profile, experiment
 from picaset.training.experiment import Experiment
-from picaset.training.loop import Launch, resume, start
+from picaset.training.loop import Launch, is_first, resume, start
 from picaset.training.run_directory import run_name
 
 
@@ -76,7 +76,7 @@ class Train:
             result = resume(path, **options)
         else:
             chosen = self.chosen()
-            if not self.json:
+            if is_first() and not self.json:
                 print(f"{chosen.name}: {chosen.task.describe_data()}")
             path = self.out / run_name(chosen.name, chosen.profile, chosen.training.seed)
             result = start(chosen, path, **options)

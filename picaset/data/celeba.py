@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from picaset.data.faces import Faces
+from picaset.data.folders import MissingDataError
 from picaset.data.memory_map import map_rows, watched, write_rows
 from picaset.extras import require
 
@@ -82,7 +83,7 @@ def read_parts(path: Path, names: list[str]) -> Int[np.ndarray, " F"]:
 
 def lines_of(path: Path) -> list[str]:
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; CelebA is {IMAGES}/, {ATTRIBUTES} and {PARTITION}.")
+        raise MissingDataError(f"{path} does not exist; CelebA is {IMAGES}/, {ATTRIBUTES} and {PARTITION}.")
     try:
         return path.read_text().rstrip().splitlines()
     except UnicodeDecodeError:
@@ -124,12 +125,12 @@ def is_whole(path: Path, shape: tuple[int, ...]) -> bool:
 def fingerprint(folder: Path, names: list[str]) -> str:
     """Of the files as they are now; refuses if one is missing."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is not a folder; CelebA is {IMAGES}/, {ATTRIBUTES} and {PARTITION}.")
+        raise MissingDataError(f"{folder} is not a folder; CelebA is {IMAGES}/, {ATTRIBUTES} and {PARTITION}.")
     with os.scandir(folder) as entries:
         found = {entry.name: entry.stat() for entry in entries if entry.is_file()}
     missing = [name for name in names if name not in found]
     if missing:
-        raise FileNotFoundError(
+        raise MissingDataError(
             f"{folder / missing[0]} does not exist; {len(missing)} of the {len(names)} images that {ATTRIBUTES} lists "
             "are missing. Put them there, or take their lines out and correct the number in the first."
         )

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from picaset.checks import check_choice, check_positive
+from picaset.data.folders import MissingDataError
 from picaset.data.memory_map import map_rows, watched, write_rows
 from picaset.data.scenes import EXTENT, MOST_OBJECTS, PROPERTIES, Row, Scenes, row_of, scenes_in
 from picaset.extras import require
@@ -80,9 +81,9 @@ def clevr_row(size: int) -> Row:
 def fingerprint(images: Path, described: Path) -> str:
     """Of the files as they are now."""
     if not described.is_file():
-        raise FileNotFoundError(f"{described} does not exist; CLEVR is images/ and scenes/, as it is distributed.")
+        raise MissingDataError(f"{described} does not exist; CLEVR is images/ and scenes/, as it is distributed.")
     if not images.is_dir():
-        raise FileNotFoundError(f"{images} is not a folder; CLEVR is images/ and scenes/, as it is distributed.")
+        raise MissingDataError(f"{images} is not a folder; CLEVR is images/ and scenes/, as it is distributed.")
     with os.scandir(images) as entries:
         found = sorted((entry.name, entry.stat()) for entry in entries if entry.is_file())
     digest = hashlib.sha256(RECIPE.encode())
@@ -94,7 +95,7 @@ def fingerprint(images: Path, described: Path) -> str:
 def check_images(images: Path, described: Path, names: list[str]) -> None:
     missing = [name for name in names if not (images / name).is_file()]
     if missing:
-        raise FileNotFoundError(
+        raise MissingDataError(
             f"{images / missing[0]} does not exist; {len(missing)} of the {len(names)} images that {described.name} "
             "lists are missing. Put them there, or take their scenes out."
         )

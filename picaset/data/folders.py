@@ -35,7 +35,9 @@ def data_folder(name: str) -> Path:
         )
     folder = root / name
     if not folder.is_dir():
-        raise MissingDataError(f"{folder} is not a folder; PICASET_DATA must be the folder that holds {name}/.")
+        raise MissingDataError(
+            f"{folder} is not a folder; PICASET_DATA, or --data-root, must be the folder that holds {name}/."
+        )
     return folder
 
 

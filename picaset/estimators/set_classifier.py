@@ -117,7 +117,7 @@ class SetClassifier(ClassifierMixin, SetEstimator):
             weights = compute_class_weight(self.class_weight, classes=classes, y=labels)
             if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
                 raise ValueError(
-                    "SetClassifier.fit: class_weight must give numbers that are not negative, one of them above 0; "
+                    "SetClassifier.fit: class_weight must give finite numbers, none negative and one above 0; "
                     f"got {self.class_weight}."
                 )
 

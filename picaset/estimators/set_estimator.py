@@ -186,7 +186,11 @@ class SetEstimator(BaseEstimator):
         return self._standardised(arrays)
 
     def _standardised(self, arrays: Sequence[Floats]) -> list[Tensor]:
-        return [torch.as_tensor((one - self.mean_) / self.scale_).float() for one in arrays]
+        found = [torch.as_tensor((one - self.mean_) / self.scale_).float() for one in arrays]
+        for index, one in enumerate(found):
+            if not one.isfinite().all():
+                raise ValueError(f"{type(self).__name__}: set {index} has numbers too far from those of fit.")
+        return found
 
     def _read(self, sets: Sequence[ArrayLike], y: Any) -> list[Floats]:
         """The sets to be fitted; refuses parameters that make no sense, and targets that are not theirs."""

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 LARGEST = 1e100
-"""A number whose square is still one."""
+"""Beyond it, squares overflow."""
 
 
 def read_sets(sets: Sequence[ArrayLike], *, caller: str) -> list[NDArray[np.float64]]:
     """Each as (n, D) of finite double-precision numbers, with one D for all; names the set that does not fit."""
-    if isinstance(sets, Mapping | str) or not hasattr(sets, "__len__"):
+    if isinstance(sets, Mapping | str) or not hasattr(sets, "__len__") or getattr(sets, "ndim", 1) == 0:
         raise ValueError(f"{caller}: expected a list of arrays, one for each set; got a {type(sets).__name__}.")
     if len(sets) == 0:
         raise ValueError(f"{caller}: expected at least one set; got none.")
@@ -32,7 +32,10 @@ def read_sets(sets: Sequence[ArrayLike], *, caller: str) -> list[NDArray[np.floa
             )
         if array.size == 0:
             raise ValueError(f"{caller}: set {index} has no {'columns' if len(array) else 'points'}.")
-        for problem, wrong in (("finite", ~np.isfinite(array)), (f"below {LARGEST:g}", np.abs(array) > LARGEST)):
+        for problem, wrong in (
+            ("finite", ~np.isfinite(array)),
+            (f"between -{LARGEST:g} and {LARGEST:g}", np.abs(array) > LARGEST),
+        ):
             if wrong.any():
                 row, column = np.argwhere(wrong)[0]
                 found = f"{array[row, column]:g} in row {row}, column {column}"

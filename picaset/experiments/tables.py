@@ -63,4 +63,4 @@ def tables_named(names: tuple[str, ...]) -> list[str]:
     for name in names:
         if name not in TABLES:
             raise ValueError(f"There is no table {name!r}; tables are {', '.join(TABLES)}.")
-    return list(names or TABLES)
+    return list(dict.fromkeys(names or TABLES))

@@ -79,7 +79,7 @@ PROFILES = {"smoke": smoke, "quick": quick, "paper": paper}
 
 
 def build(name: str, task: Viewpoints, toys: bool, profile: str, seed: int) -> Experiment:
-    there = is_there()
+    there = is_there()  # also where toys are asked for, so that a wrong PICASET_DATA is told
     toys = toys or profile == "smoke" or not there
     data: Data = "toys" if toys else "small-norb"
     sized, training = PROFILES[profile](replace(task, data=data), seed)

@@ -40,6 +40,8 @@ class SetDescent(nn.Module):
         step_size: Of the descent.
         momentum: What a step keeps of the one before.
         damping: How strongly the start attracts.
+        clip: Norm that the gradient of a set is cut to in every step, as iDSPN does; 0 leaves it as it is. A learned
+            encoder may become so steep that without it a descent flies off.
         num_solves: Steps of conjugate gradients when gradients are implicit; 0 takes the second derivative as one.
         dim_hidden: Features inside the encoder of sets.
 
@@ -63,20 +65,21 @@ class SetDescent(nn.Module):
         step_size: float = 1.0,
         momentum: float = 0.0,
         damping: float = 0.1,
+        clip: float = 0.0,
         num_solves: int = 0,
         dim_hidden: int = 128,
     ) -> None:
         super().__init__()
         check_positive(caller="SetDescent", dim_in=dim_in, dim=dim, num_elements=num_elements, num_steps=num_steps)
-        if not 0 <= momentum < 1 or step_size <= 0 or damping < 0 or num_solves < 0:
+        if not 0 <= momentum < 1 or step_size <= 0 or min(damping, clip, num_solves) < 0:
             raise ValueError(
-                "SetDescent: momentum must be at least 0 and below 1, step_size above 0, damping and num_solves not "
-                f"negative; got {momentum}, {step_size}, {damping}, {num_solves}."
+                "SetDescent: momentum must be at least 0 and below 1, step_size above 0, damping, clip and num_solves "
+                f"not negative; got {momentum}, {step_size}, {damping}, {clip}, {num_solves}."
             )
         self.num_steps = num_steps
         self.implicit = implicit
         self.step_size, self.momentum, self.damping = step_size, momentum, damping
-        self.num_solves = num_solves
+        self.clip, self.num_solves = clip, num_solves
         self.start = nn.Parameter(torch.randn(num_elements, dim))
         self.elementwise = nn.Sequential(nn.Linear(dim, dim_hidden), nn.ReLU(), nn.Linear(dim_hidden, dim_in))
         self.pool = SortPool(dim_in)
@@ -110,7 +113,7 @@ class SetDescent(nn.Module):
         for _ in range(self.num_steps):
             elements = elements if differentiable else elements.detach()
             elements = elements if elements.requires_grad else elements.requires_grad_()
-            slope = self.slope(elements, vectors, start)
+            slope = cut(self.slope(elements, vectors, start), self.clip)
             pace = self.momentum * pace - self.step_size * (slope if differentiable else slope.detach())
             elements = elements + pace
         return elements if differentiable else elements.detach()
@@ -145,6 +148,13 @@ class SetDescent(nn.Module):
             before, size = size, inner(rest, rest)
             way = rest + torch.where(upwards, size / before, 0.0) * way
         return answer
+
+
+def cut(slope: Float[Tensor, "B K D"], most: float) -> Float[Tensor, "B K D"]:
+    """The same for sets whose norm is small enough, shorter for others."""
+    if not most:
+        return slope
+    return slope * (most / slope.flatten(1).norm(dim=1).clamp(min=most))[:, None, None]
 
 
 def inner(one: Float[Tensor, "B K D"], other: Float[Tensor, "B K D"]) -> Float[Tensor, "B 1 1"]:

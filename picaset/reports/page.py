@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from picaset.extras import require
-from picaset.files import replacing
+from picaset.files import made_folder, replacing
 from picaset.reports.records import Record
 from picaset.reports.table import Table
 
@@ -59,6 +59,6 @@ def write_page(path: Path, *, lead: str, sections: Sequence[Section], records: S
         for record in sorted(records, key=lambda record: record.key)
     ]
     text = template.render(title="picaset: the paper, reproduced", lead=lead, sections=sections, runs=runs)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    made_folder(path.parent)
     with replacing(path) as unfinished:
         unfinished.write_text(text)

@@ -26,33 +26,32 @@ def baselines_file(profile: str) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """What was written, and the tables that are in it."""
+    """What was written, and the tables that are in it, by the paper's table that they belong to."""
 
     page: Path
-    tables: Sequence[Table]
+    tables: dict[str, Sequence[Table]]
     figures: Sequence[Path]
 
 
-def write_report(
-    records: Sequence[Record], folders: Sequence[Path], out: Path, *, profile: str, tables: Sequence[str] = tuple(KINDS)
-) -> Report:
+def write_report(records: Sequence[Record], folders: Sequence[Path], out: Path, *, profile: str) -> Report:
     """Draw the figures, write ``index.html`` and a Markdown file with the tables."""
-    kinds = [KINDS[table] for table in tables]
-    used = [record for record in records if record.experiment.profile == profile and record.experiment.kind in kinds]
+    used = [record for record in records if record.experiment.profile == profile]
     if not used:
-        named = " ".join(tables) if len(tables) < len(KINDS) else ""
         raise ValueError(
-            f"There is no finished run of profile {profile}{f' for {named}' * bool(named)} in "
-            f"{', '.join(map(str, folders))}; make some with: picaset reproduce {f'{named} ' * bool(named)}"
-            f"--profile {profile}"
+            f"There is no finished run of profile {profile} in {', '.join(map(str, dict.fromkeys(folders)))}; "
+            f"make some with: picaset reproduce --profile {profile}{' --train' * (profile != 'smoke')}"
         )
-    sections = [build(runs, folders, out) for kind, build in SECTIONS.items() if (runs := of_kind(used, kind))]
+    sections = {kind: build(runs, folders, out) for kind, build in SECTIONS.items() if (runs := of_kind(used, kind))}
     page = out / "index.html"
-    write_page(page, lead=lead(used, profile), sections=sections, records=used)
-    made = [table for section in sections for table in section.tables]
+    write_page(page, lead=lead(used, profile), sections=list(sections.values()), records=used)
+    report = Report(
+        page,
+        {table: sections[kind].tables if kind in sections else [] for table, kind in KINDS.items()},
+        [figure.path for section in sections.values() for figure in section.figures],
+    )
     with replacing(out / "tables.md") as unfinished:
-        unfinished.write_text(in_markdown(made))
-    return Report(page, made, [figure.path for section in sections for figure in section.figures])
+        unfinished.write_text(in_markdown([table for tables in report.tables.values() for table in tables]))
+    return report
 
 
 def in_markdown(tables: Sequence[Table]) -> str:

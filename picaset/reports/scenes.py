@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from picaset.experiments.scenes import ROWS, VARIANTS, by_objective
 from picaset.reports.published import TABLE_5
@@ -137,18 +138,18 @@ def parts(records: Sequence[Record]) -> Table | None:
 
 def by_steps(records: Sequence[Record]) -> Table | None:
     """Average precision at 0.5 with fewer and more steps than in training."""
-    tested = {
-        name: runs[0]
-        for name, runs in found_rows(records, list(by_objective(ROWS))).items()
+    trained = {
+        (replace(task_of(runs[0]), num_test_steps=0), runs[0].experiment.training): (name, runs[0])
+        for name, runs in reversed(found_rows(records, list(by_objective(ROWS))).items())
         if runs[0].result["by_steps"]
-    }
+    }  # two rows may be one training, which is shown as the first of them
+    tested = dict(reversed(trained.values()))
     if not tested:
         return None
-    found = dict[str, dict[int, dict[str, float]]]()
-    for name, record in tested.items():
-        counts = {row["steps"]: row["average_precision"] for row in record.result["by_steps"]}
-        if counts not in found.values():  # two rows may be one training
-            found[name] = counts
+    found = {
+        name: {row["steps"]: row["average_precision"] for row in record.result["by_steps"]}
+        for name, record in tested.items()
+    }
     steps = sorted({count for counts in found.values() for count in counts})
     rows = [
         [

@@ -33,25 +33,27 @@ class Table:
             shown.add_column(column, justify="right" if index else "left")
         for row in self.rows:
             shown.add_row(
-                *(f"{cell.found}\n[dim]{cell.published}[/]" if cell.published else cell.found for cell in row)
+                *(f"{on_screen(cell)}\n[dim]{cell.published}[/]" if cell.published else on_screen(cell) for cell in row)
             )
         if console.measure(shown, options=console.options.update(max_width=10_000)).maximum > console.width:
             self.print_row_by_row(console)
         else:
-            console.print(shown)
+            console.print(shown, highlight=False)
         for note in self.notes:
-            console.print(f"[dim]{note}[/]")
+            console.print(f"[dim]{note}[/]", highlight=False)
 
     def print_row_by_row(self, console: Console) -> None:
         """Where columns do not fit side by side, so that no number is cut."""
-        console.print(f"[italic]{self.title}[/]")
+        console.print(f"[italic]{self.title}[/]", highlight=False)
         for name, *cells in self.rows:
             told = [
-                f"{column} {cell.found}".strip() + (f" [dim]({cell.published})[/]" if cell.published else "")
+                (f"{column}: " if column else "")
+                + on_screen(cell)
+                + (f" [dim]({cell.published})[/]" if cell.published else "")
                 for column, cell in zip(self.columns[1:], cells, strict=True)
                 if cell.found
             ]
-            console.print(Padding(f"[bold]{name.found}[/]: {'; '.join(told)}", (0, 0, 0, 2)))
+            console.print(Padding(f"[underline]{name.found}[/] {'; '.join(told)}", (0, 0, 0, 2)), highlight=False)
 
     def markdown(self) -> str:
         lines = [
@@ -60,6 +62,10 @@ class Table:
             *("| " + " | ".join(in_markdown(cell) for cell in row) + " |" for row in self.rows),
         ]
         return "\n".join(lines) + "\n"
+
+
+def on_screen(cell: Cell) -> str:
+    return f"[bold]{cell.found}[/]" if cell.best else cell.found
 
 
 def in_markdown(cell: Cell) -> str:

@@ -51,7 +51,8 @@ class Launch(TypedDict, total=False):
 def start(experiment: Experiment, path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
     """Train an experiment in a new run directory, and return its result."""
     check_launch(experiment, launch)
-    if int(os.environ.get("RANK", "0")) == 0:
+    if is_first():
+        RunDirectory.check_new(path)
         experiment.task.build_network()  # settings that do not fit leave no folder behind, nor does damaged data
         experiment.task.batch(0, seed=experiment.training.seed, num_examples=1, progress=0.0)
         environment = describe_environment(
@@ -88,7 +89,7 @@ def resume(path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
         raise StoppedError(f"stopped; resume with: picaset train --resume {path}") from None
     except ProcessRaisedException as error:
         said = str(error).strip().splitlines()[-1]
-        if not said.startswith(("ValueError: ", "OSError: ")):
+        if not said.startswith(("ValueError: ", "OSError: ", "picaset.data.folders.MissingDataError: ")):
             raise
         raise ValueError(said.partition(": ")[2]) from None
     result = directory.result
@@ -113,16 +114,23 @@ def check_launch(experiment: Experiment, launch: Launch) -> None:
         )
 
 
+def is_first() -> bool:
+    """Whether this is the process that writes, of those that torchrun started."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 def processes(launch: Launch) -> int:
     """That share each batch."""
     return launch.get("devices", 1) * launch.get("nodes", 1)
 
 
-def wait_for(path: Path, *, seconds: float = 600.0) -> None:
+def wait_for(path: Path, *, seconds: float = 3600.0) -> None:
     deadline = time.monotonic() + seconds
     while not path.is_file():
         if time.monotonic() > deadline:
-            raise ValueError(f"{path} was not made by the first process within {seconds:.0f} s.")
+            raise ValueError(
+                f"{path} was not made by the first process within {seconds:.0f} s; see what that one says."
+            )
         time.sleep(0.1)
 
 

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor
 
-from picaset.files import replacing
+from picaset.files import made_folder, replacing
 from picaset.training.experiment import Experiment
 
 KEPT = 2
@@ -45,15 +45,19 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path, experiment: Experiment, environment: dict[str, Any]) -> "RunDirectory":
         """A new run; a folder that holds something else is left alone."""
-        if path.exists() and any(path.iterdir()):
-            raise ValueError(
-                f"{path} is not empty; resume it with: picaset train --resume {path}, or choose another place by --out."
-            )
-        path.mkdir(parents=True, exist_ok=True)
-        directory = cls(path)
+        cls.check_new(path)
+        directory = cls(made_folder(path))
         directory.write_json("environment.json", environment)
         directory.write_json("config.json", experiment.to_json())
         return directory
+
+    @staticmethod
+    def check_new(path: Path) -> None:
+        """Refuse a folder that holds something."""
+        if path.is_dir() and any(path.iterdir()):
+            raise ValueError(
+                f"{path} is not empty; resume it with: picaset train --resume {path}, or choose another place by --out."
+            )
 
     @classmethod
     def open(cls, path: Path, *, kind: str | None = None) -> "RunDirectory":
