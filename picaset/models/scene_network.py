@@ -136,7 +136,7 @@ class SceneNetwork(PretrainedNetwork):
             self.summary = Summary(dim, self.encoder.side**2, 4 * dim)
             self.decoder = SetDescent(
                 4 * dim, dim, num_elements=num_objects, num_steps=num_steps, implicit=implicit,
-                **(dict(momentum=0.9, step_size=0.1, clip=10.0) if implicit else {}),
+                momentum=0.9 if implicit else 0.0, step_size=0.1 if implicit else 1.0, clip=10.0 if implicit else 0.0,
             )  # fmt: skip
         self.head = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim_out), nn.Sigmoid())
 

@@ -154,7 +154,7 @@ def cut(slope: Float[Tensor, "B K D"], most: float) -> Float[Tensor, "B K D"]:
     """The same for sets whose norm is small enough, shorter for others."""
     if not most:
         return slope
-    return slope * (most / slope.flatten(1).norm(dim=1).clamp(min=most))[:, None, None]
+    return slope * (most / inner(slope, slope).clamp(min=most**2).sqrt())
 
 
 def inner(one: Float[Tensor, "B K D"], other: Float[Tensor, "B K D"]) -> Float[Tensor, "B 1 1"]:
