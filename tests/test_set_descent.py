@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.models.set_descent import SetDescent
+from picaset.models.set_descent import NeverLonger, SetDescent
 
 
 def small(**options) -> SetDescent:
@@ -28,8 +28,8 @@ def gradients(descent: SetDescent) -> tuple[torch.Tensor, list[torch.Tensor]]:
     return found.detach(), list(torch.autograd.grad((found * WANTED).sum(), learned, allow_unused=True))
 
 
-def objective(descent: SetDescent, elements: torch.Tensor) -> torch.Tensor:
-    missing = (descent.encode(elements) - VECTORS).square().sum(dim=1) / 2
+def objective(descent: SetDescent, elements: torch.Tensor, vectors: torch.Tensor = VECTORS) -> torch.Tensor:
+    missing = (descent.encode(elements) - vectors).square().sum(dim=1) / 2
     return missing + descent.damping * (elements - descent.start).square().sum(dim=(1, 2)) / 2
 
 
@@ -65,6 +65,44 @@ def test_no_step_goes_further_than_it_may_and_short_ones_are_left(momentum):
         elements = elements + pace
     assert_close(descent(VECTORS), elements)
     assert not torch.allclose(elements, small(**options)(VECTORS), atol=1e-3)  # else nothing was cut
+
+
+def steep(**options) -> SetDescent:
+    """What may have become of an encoder in training: weights thirty times as large."""
+    torch.manual_seed(0)
+    descent = SetDescent(6, 4, num_elements=5, dim_hidden=7, **options).double()
+    with torch.no_grad():
+        for parameter in (*descent.elementwise.parameters(), descent.pool.knots):
+            parameter.mul_(30)
+    return descent
+
+
+def test_a_bounded_encoding_moves_little_further_than_the_elements():
+    elements = torch.randn(1, 5, 4, dtype=torch.float64)
+
+    def steepness(descent: SetDescent) -> float:
+        jacobian = torch.autograd.functional.jacobian(descent.encode, elements).reshape(6, 20)
+        return float(torch.linalg.matrix_norm(jacobian, 2))
+
+    assert steepness(steep(bounded=True)) < 1.13  # the steepest place of a GELU
+    assert steepness(steep()) > 100
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_a_bounded_descent_does_not_fly_off_whatever_was_learned(bounded):
+    levels = list[torch.Tensor]()
+    for steps in (1, 20, 200, 400):
+        descent = steep(bounded=bounded, num_steps=steps, step_size=0.2, momentum=0.8)
+        levels.append(objective(descent, descent(torch.ones(2, 6).double()).detach(), torch.ones(2, 6)).detach())
+    falls = levels[0] > levels[1]
+    stays = (levels[2] - levels[3]).abs() < 0.01 * levels[2]
+    assert (falls & stays).tolist() == [bounded] * 2
+
+
+def test_a_map_is_divided_by_what_it_stretches_above_one():
+    weight = torch.eye(7, 4)
+    assert_close(NeverLonger()(0.5 * weight), 0.5 * weight)
+    assert_close(NeverLonger()(5 * weight), weight)
 
 
 def test_implicit_gradients_are_those_through_all_steps():

@@ -17,6 +17,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
+from torch.nn.functional import layer_norm
 
 from picaset.checks import check_choice, check_positive
 from picaset.models.competing_cascade import Compete, CompetingCascade, Initial
@@ -133,10 +134,10 @@ class SceneNetwork(PretrainedNetwork):
             )  # fmt: skip
         else:
             implicit = decoder == "implicit-descent"
-            self.summary = Summary(dim, self.encoder.side**2, 4 * dim)
+            self.summary = Summary(dim, self.encoder.side**2, 4 * dim, normed=implicit)
             self.decoder = SetDescent(
-                4 * dim, dim, num_elements=num_objects, num_steps=num_steps, implicit=implicit,
-                momentum=0.9 if implicit else 0.0, step_size=0.1 if implicit else 1.0, clip=10.0 if implicit else 0.0,
+                4 * dim, dim, num_elements=num_objects, num_steps=num_steps, implicit=implicit, bounded=implicit,
+                momentum=0.8 if implicit else 0.0, step_size=0.2 if implicit else 1.0, clip=10.0 if implicit else 0.0,
             )  # fmt: skip
         self.head = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim_out), nn.Sigmoid())
 
@@ -181,12 +182,17 @@ def check_used(config: dict[str, Any], decoder: SceneDecoder) -> None:
 
 
 class Summary(nn.Module):
-    """One vector of all places, which knows where each was."""
+    """One vector of all places, which knows where each was.
 
-    def __init__(self, dim: int, num_places: int, dim_out: int) -> None:
+    ``normed`` gives all vectors one length, which a set whose encoding is bounded can come near to.
+    """
+
+    def __init__(self, dim: int, num_places: int, dim_out: int, *, normed: bool) -> None:
         super().__init__()
         self.narrow = nn.Linear(dim, NARROW)
         self.joined = nn.Linear(NARROW * num_places, dim_out)
+        self.normed = normed
 
     def forward(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B Z"]:
-        return self.joined(torch.relu(self.narrow(elements)).flatten(1))
+        found = self.joined(torch.relu(self.narrow(elements)).flatten(1))
+        return layer_norm(found, found.shape[1:]) / 2 if self.normed else found

@@ -13,16 +13,21 @@ derivative. ``num_solves=0`` takes that inverse to be one, as published; more ar
 enough of them are exact. Where the descent has not come to such an end, the objective may bend downwards; the steps
 stop there, and where the very first does, the inverse counts as one.
 
+All of that supposes that the descent ends somewhere. What is learned by the condition at the end has no reason to
+keep it so: an encoder that has grown too steep throws every set from one side of its valley to the other. ``bounded``
+keeps it from that.
+
 Dimensions:  B vectors   Z features of a vector   K elements   D features of an element
 """
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from picaset.checks import check_positive
 from picaset.operators.sort_pool import SortPool
@@ -41,9 +46,11 @@ class SetDescent(nn.Module):
         momentum: What a step keeps of the one before.
         damping: How strongly the start attracts.
         clip: Norm that the gradient of a set is cut to in every step, as iDSPN does; 0 leaves it as it is. A learned
-            encoder may become so steep that without it a descent flies off.
+            encoder may become so steep that without it, or ``bounded``, a descent flies off.
         num_solves: Steps of conjugate gradients when gradients are implicit; 0 takes the second derivative as one.
         dim_hidden: Features inside the encoder of sets.
+        bounded: An encoder that is smooth and never steep: the encoding moves little further than the elements do,
+            whatever is learned, so that a descent by small steps does not fly off.
 
     Shapes:
         vectors   (B, dim_in)
@@ -68,6 +75,7 @@ class SetDescent(nn.Module):
         clip: float = 0.0,
         num_solves: int = 0,
         dim_hidden: int = 128,
+        bounded: bool = False,
     ) -> None:
         super().__init__()
         check_positive(caller="SetDescent", dim_in=dim_in, dim=dim, num_elements=num_elements, num_steps=num_steps)
@@ -81,14 +89,19 @@ class SetDescent(nn.Module):
         self.step_size, self.momentum, self.damping = step_size, momentum, damping
         self.clip, self.num_solves = clip, num_solves
         self.start = nn.Parameter(torch.randn(num_elements, dim))
-        self.elementwise = nn.Sequential(nn.Linear(dim, dim_hidden), nn.ReLU(), nn.Linear(dim_hidden, dim_in))
+        self.bounded = bounded
+        first, last = nn.Linear(dim, dim_hidden), nn.Linear(dim_hidden, dim_in, bias=not bounded)
+        if bounded:
+            for layer in (first, last):
+                parametrize.register_parametrization(layer, "weight", NeverLonger())
+        self.elementwise = nn.Sequential(first, nn.GELU() if bounded else nn.ReLU(), last)
         self.pool = SortPool(dim_in)
 
     def forward(self, vectors: Float[Tensor, "B Z"]) -> Float[Tensor, "B K D"]:
         start = self.start.expand(len(vectors), -1, -1)
         # The result is a derivative, which is wanted even where its own derivatives are not.
         differentiable = torch.is_grad_enabled()
-        with torch.enable_grad():
+        with torch.enable_grad(), parametrize.cached():  # weights are bounded once, not in every step
             if not self.implicit:
                 return self.descend(vectors, start, differentiable=differentiable)
             found = self.descend(vectors.detach(), start.detach(), differentiable=False)
@@ -96,7 +109,12 @@ class SetDescent(nn.Module):
 
     def encode(self, elements: Float[Tensor, "B K D"]) -> Float[Tensor, "B Z"]:
         """The encoding of a set, scaled so that it does not grow with the set."""
-        return self.pool(self.elementwise(elements))[:, 0] / math.sqrt(elements.shape[1])
+        pooled = self.pool(self.elementwise(elements))[:, 0]
+        if not self.bounded:
+            return pooled / math.sqrt(elements.shape[1])
+        ranks = torch.linspace(0, 1, elements.shape[1], dtype=pooled.dtype, device=pooled.device)
+        length = self.pool.rank_weights(ranks[None])[0].square().sum(dim=0).sqrt()  # (Z,)
+        return pooled / length.clamp(min=1).to(pooled.dtype)
 
     def slope(
         self, elements: Float[Tensor, "B K D"], vectors: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"]
@@ -148,6 +166,14 @@ class SetDescent(nn.Module):
             before, size = size, inner(rest, rest)
             way = rest + torch.where(upwards, size / before, 0.0) * way
         return answer
+
+
+class NeverLonger(nn.Module):
+    """A linear map that makes no vector longer: one that would is divided by the most that it stretches."""
+
+    def forward(self, weight: Float[Tensor, "out in"]) -> Float[Tensor, "out in"]:
+        stretches: Tensor = cast(Any, torch.linalg).matrix_norm(weight, 2)
+        return weight / stretches.clamp(min=1)
 
 
 def cut(slope: Float[Tensor, "B K D"], most: float) -> Float[Tensor, "B K D"]:
