@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from picaset.commands import main
 from picaset.data.crops import augmented, centre_crops, normalised
 from picaset.experiments import experiment
-from picaset.experiments.viewpoints import ROWS
+from picaset.experiments.viewpoints import RISING, ROWS
 from picaset.models.convolutional_stem import ConvolutionalStem
 from picaset.models.view_classifier import ViewClassifier
 from picaset.tasks.viewpoint_scores import Look, accuracies, examples, predict
@@ -47,6 +47,17 @@ def test_a_step_sees_the_same_examples_whenever_it_is_asked_for(row):
     cameras = 2 if task.stereo else 1
     bag = task.network in ("deep-sets", "set-transformer", "picaso")
     assert first[0].shape == ((7, 64, 16) if bag else (7, cameras, 32, 32))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_is_trained_alike_for_both_splits_but_ours_sees_images_stretched_for_elevations(row):
+    azimuth, elevation = (experiment(f"viewpoints-{split}-{row}-toys") for split in ("azimuth", "elevation"))
+    alike = replace(azimuth.task, split="elevation")
+    if row.startswith("ours"):
+        assert elevation.task == replace(alike, **RISING) != alike
+    else:
+        assert elevation.task == alike
+        assert elevation.training == azimuth.training
 
 
 def test_an_epoch_goes_through_all_examples_once():
