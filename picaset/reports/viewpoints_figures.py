@@ -42,5 +42,5 @@ def draw_accuracy_by_distance(records: Sequence[Record], source: Source, folder:
         axis.grid(color="#eeeeee")
     figure.axes[0].set_ylabel("right, percent")
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False, handlelength=4)
     return write_figure(figure, folder, f"accuracy_by_distance{'_toys' if source == 'toys' else ''}")
