@@ -15,7 +15,7 @@ from picaset.experiments import EXPERIMENTS, experiment
 from picaset.experiments.tables import TABLES, tables_named
 from picaset.reports import clustering
 from picaset.reports.records import find_records
-from picaset.reports.reproduction import KINDS, SECTIONS, write_report
+from picaset.reports.reproduction import SECTIONS, TASK_OF_TABLE, write_report
 from picaset.reports.table import Cell, Table
 from picaset.tasks.clustering import Clustering
 from picaset.training.loop import start
@@ -203,8 +203,8 @@ def test_rows_without_a_record_are_said_to_be_left_out(runs, tmp_path, capsys, m
 
 
 def test_every_table_belongs_to_a_task_and_every_task_to_one():
-    assert KINDS.keys() == TABLES.keys()
-    assert list(KINDS.values()) == list(SECTIONS)
+    assert TASK_OF_TABLE.keys() == TABLES.keys()
+    assert list(TASK_OF_TABLE.values()) == list(SECTIONS)
     assert tables_named(("table3", "table2", "table3")) == ["table3", "table2"]
 
 

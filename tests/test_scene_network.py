@@ -13,7 +13,8 @@ from picaset.experiments import experiment
 from picaset.experiments.scenes import SCENES
 from picaset.models.competing_cascade import CompetingCascade, highest_peaks
 from picaset.models.scene_encoder import Places, SceneEncoder
-from picaset.models.scene_network import DECODERS, SceneNetwork
+from picaset.models.scene_network import DECODERS, LENGTH, SceneNetwork
+from picaset.models.set_descent import SetDescent
 from picaset.operators.picaso import PicasoPool
 
 IMAGES = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -258,3 +259,13 @@ def test_a_decoder_that_does_not_exist_is_refused():
         network("lstm")
     with pytest.raises(ValueError, match=r"num_test_steps must not be negative; got -1"):
         network(num_test_steps=-1)
+
+
+def test_only_an_implicit_descent_is_bounded_and_cut_and_goes_to_vectors_of_one_length():
+    for kind in ("descent", "implicit-descent"):
+        found, implicit = network(kind), kind == "implicit-descent"
+        decoder = found.decoder
+        assert isinstance(decoder, SetDescent)
+        assert (decoder.implicit, decoder.bounded, decoder.clip > 0, decoder.momentum > 0) == (implicit,) * 4
+        lengths = found.summary(found.encoder(IMAGES).elements).detach().norm(dim=1)
+        assert bool((lengths - LENGTH).abs().max() < 1e-4) is implicit

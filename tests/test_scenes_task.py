@@ -204,6 +204,10 @@ def test_one_training_in_two_rows_is_shown_with_other_steps_once(runs):
     (thirty,) = tables.rows_of(records, "dspn30")
     ten = replace(thirty, experiment=replace(thirty.experiment, name="scenes-dspn10"))
     assert [row[0].found for row in tables.by_steps([ten, thirty]).rows] == ["DSPN, 10 steps"]
+    between = replace(thirty, experiment=experiment("scenes-slot-attention", profile="smoke"))
+    again = replace(thirty, experiment=replace(ten.experiment, name="scenes-pb3"))  # the same training, far below
+    shown = [row[0].found for row in tables.by_steps([again, between, ten]).rows]
+    assert shown == ["DSPN, 10 steps", "Slot Attention"]
     other = replace(thirty, experiment=replace(ten.experiment, task=replace(ten.experiment.task, dim=32)))
     assert len(tables.by_steps([other, thirty]).rows) == 2  # equal numbers do not make one training of two
 

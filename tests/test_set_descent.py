@@ -51,7 +51,7 @@ def test_more_steps_lower_the_objective_until_nothing_changes(momentum):
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
-def test_no_step_goes_further_than_it_may_and_short_ones_are_left(momentum):
+def test_gradients_are_cut_to_what_they_may_be_and_small_ones_are_left(momentum):
     options = dict(num_steps=5, step_size=0.5, momentum=momentum)
     assert_close(small(clip=1e3, **options)(VECTORS), small(**options)(VECTORS))
     descent = small(clip=0.01, **options)
@@ -97,6 +97,21 @@ def test_a_bounded_descent_does_not_fly_off_whatever_was_learned(bounded):
     falls = levels[0] > levels[1]
     stays = (levels[2] - levels[3]).abs() < 0.01 * levels[2]
     assert (falls & stays).tolist() == [bounded] * 2
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_a_bounded_descent_takes_half_precision(implicit):
+    torch.manual_seed(0)
+    descent, vectors = (
+        SetDescent(8, 4, num_elements=3, step_size=0.2, bounded=True, implicit=implicit),
+        torch.randn(2, 8),
+    )
+    expected = descent(vectors)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = descent(vectors)
+    assert_close(found.float(), expected, atol=0.1, rtol=0.1)
+    found.float().sum().backward()
+    assert_close(descent.bfloat16()(vectors.bfloat16()).float(), expected, atol=0.1, rtol=0.1)
 
 
 def test_a_map_is_divided_by_what_it_stretches_above_one():

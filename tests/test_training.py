@@ -5,26 +5,30 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.multiprocessing.spawn import ProcessRaisedException
 from torch.testing import assert_close
 
 from picaset.commands import main
+from picaset.data.folders import MissingDataError
 from picaset.experiments import EXPERIMENTS, experiment
 from picaset.training import loop, run_directory
 from picaset.training.ahead import made_ahead
 from picaset.training.experiment import Experiment, Training
 from picaset.training.loop import resume, start, wait_for
-from picaset.training.run_directory import RunDirectory
+from picaset.training.run_directory import RunDirectory, run_name
 from picaset.training.schedules import learning_rate
 from tests.celeba_files import write_celeba
 from tests.clevr_files import write_clevr
@@ -343,6 +347,44 @@ def test_a_run_that_exists_is_not_overwritten_and_said_before_any_data_is_made(u
     with pytest.raises(ValueError, match="is not empty; resume it with: picaset train --resume"):
         start(SMOKE, unbroken, silent=True)
     assert bits(unbroken) == before
+
+
+def test_the_command_says_that_a_run_exists_before_any_data_is_made(unbroken, tmp_path, monkeypatch, capsys):
+    for name in ("batch", "describe_data"):
+        monkeypatch.setattr(type(SMOKE.task), name, None)
+    shutil.copytree(unbroken, tmp_path / run_name(SMOKE.name, SMOKE.profile, 0))
+    command = ["train", SMOKE.name, "--profile", SMOKE.profile, "--out", str(tmp_path)]
+    assert main(command) == 1
+    assert "is not empty; resume it with" in capsys.readouterr().err
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match="file is a file; a run is a folder"):
+        RunDirectory.check_new(tmp_path / "file")
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_only_the_first_process_speaks(json, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("picaset.commands.train.start", lambda *given, **options: {"best_score": 1.0, "seconds": 2.0})
+    command = ["train", SMOKE.name, "--profile", SMOKE.profile, "--out", str(tmp_path), *(["--json"] * json)]
+    for rank, lines in (("0", 1 if json else 2), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        assert main(command) == 0
+        assert len(capsys.readouterr().out.splitlines()) == lines
+
+
+@pytest.mark.parametrize("error", [ValueError, MissingDataError])
+def test_what_another_process_says_of_the_data_reaches_the_user(error, unbroken, tmp_path, monkeypatch):
+    """torch tells the traceback of a process as text."""
+    path = half_a_run(tmp_path, monkeypatch)
+
+    def launch(*given, **options):
+        try:
+            raise error("the data is gone")
+        except error:
+            raise ProcessRaisedException("\n\n" + traceback.format_exc(), 0, 1) from None
+
+    monkeypatch.setattr("lightning_fabric.Fabric.launch", launch)
+    with pytest.raises(ValueError, match=r"^the data is gone$"):
+        resume(path, devices=2, silent=True, accelerator="cpu")
 
 
 def half_a_run(tmp_path: Path, monkeypatch) -> Path:

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from picaset.commands import main
 from picaset.data.crops import augmented, centre_crops, normalised
 from picaset.experiments import experiment
-from picaset.experiments.viewpoints import RISING, ROWS
+from picaset.experiments.viewpoints import FOR_ELEVATIONS, ROWS, for_split, quick
 from picaset.models.convolutional_stem import ConvolutionalStem
 from picaset.models.view_classifier import ViewClassifier
 from picaset.tasks.viewpoint_scores import Look, accuracies, examples, predict
@@ -54,10 +54,19 @@ def test_a_row_is_trained_alike_for_both_splits_but_ours_sees_images_stretched_f
     azimuth, elevation = (experiment(f"viewpoints-{split}-{row}-toys") for split in ("azimuth", "elevation"))
     alike = replace(azimuth.task, split="elevation")
     if row.startswith("ours"):
-        assert elevation.task == replace(alike, **RISING) != alike
+        assert elevation.task == replace(alike, **FOR_ELEVATIONS) != alike
     else:
         assert elevation.task == alike
-        assert elevation.training == azimuth.training
+    assert elevation.training == azimuth.training
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_on_photographs_ours_is_trained_longer_for_elevations_and_no_other_row_is(row):
+    azimuth, elevation = (
+        quick(replace(for_split(ROWS[row], split), data="small-norb"), 0)[1] for split in ("azimuth", "elevation")
+    )
+    longer = replace(azimuth, steps=5000, precision="bf16-mixed")
+    assert elevation == (longer if row.startswith("ours") else azimuth)
 
 
 def test_an_epoch_goes_through_all_examples_once():

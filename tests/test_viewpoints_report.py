@@ -59,6 +59,14 @@ def found(table) -> dict[str, list[str]]:
     return {row[0].found: [cell.found for cell in row[1:]] for row in table.rows}
 
 
+def test_a_row_that_was_trained_differently_for_the_splits_says_both():
+    azimuth, elevation = (record("ours", split, 0.9, real=True) for split in ("azimuth", "elevation"))
+    longer = replace(elevation.experiment.training, steps=5000, precision="bf16-mixed")
+    elevation = replace(elevation, experiment=replace(elevation.experiment, training=longer))
+    assert table_3([azimuth, elevation], "small-norb").rows[0][-1].found == "6 x 8 and 5 000 x 8 (bf16-mixed), 2 min"
+    assert table_3([azimuth], "small-norb").rows[0][-1].found == "6 x 8, 2 min"
+
+
 def test_a_cell_is_the_mean_over_seeds_with_its_spread_beside_the_paper():
     table = table_3(REAL, "small-norb")
     (row,) = (row for row in table.rows if row[0].found == "Set Transformer")

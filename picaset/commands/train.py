@@ -11,7 +11,7 @@ from picaset.data.folders import use_data_root
 from picaset.experiments import Profile, experiment
 from picaset.training.experiment import Experiment
 from picaset.training.loop import Launch, is_first, resume, start
-from picaset.training.run_directory import run_name
+from picaset.training.run_directory import RunDirectory, run_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +76,14 @@ class Train:
             result = resume(path, **options)
         else:
             chosen = self.chosen()
-            if is_first() and not self.json:
-                print(f"{chosen.name}: {chosen.task.describe_data()}")
             path = self.out / run_name(chosen.name, chosen.profile, chosen.training.seed)
+            if is_first():
+                RunDirectory.check_new(path)  # before data is made, which may take minutes
+                if not self.json:
+                    print(f"{chosen.name}: {chosen.task.describe_data()}")
             result = start(chosen, path, **options)
+        if not is_first():  # one of the processes speaks
+            return 0
         if self.json:
             print(json.dumps({"run": str(path), **result}))
         else:

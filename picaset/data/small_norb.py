@@ -121,7 +121,8 @@ def opened(folder: Path, half: Half, kind: Kind) -> Generator[tuple[BufferedIOBa
     path = find(folder, half, kind)
     if path is None:
         raise MissingDataError(
-            f"There is no {STEMS[half]}-{kind}.mat in {folder}, and no .mat.gz of it; smallNORB is six such files."
+            f"There is no {STEMS[half]}-{kind}.mat in {folder}, and no .mat.gz of it; smallNORB is six such files. "
+            "Complete them, or take generated toys: experiments whose names end in -toys."
         )
     with path.open("rb") as raw:
         compressed = raw.read(2) == b"\x1f\x8b"

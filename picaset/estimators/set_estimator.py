@@ -188,8 +188,14 @@ class SetEstimator(BaseEstimator):
     def _standardised(self, arrays: Sequence[Floats]) -> list[Tensor]:
         found = [torch.as_tensor((one - self.mean_) / self.scale_).float() for one in arrays]
         for index, one in enumerate(found):
-            if not one.isfinite().all():
-                raise ValueError(f"{type(self).__name__}: set {index} has numbers too far from those of fit.")
+            wrong = (~one.isfinite()).nonzero()
+            if len(wrong):
+                row, column = map(int, wrong[0])
+                raise ValueError(
+                    f"{type(self).__name__}: numbers must be like those of fit, whose column {column} has mean "
+                    f"{self.mean_[column]:.4g} and deviation {self.scale_[column]:.4g}; set {index} has "
+                    f"{arrays[index][row, column]:.4g} in row {row}. Is it in other units?"
+                )
         return found
 
     def _read(self, sets: Sequence[ArrayLike], y: Any) -> list[Floats]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 LARGEST = 1e100
-"""Beyond it, squares overflow."""
+"""Below it, squares and their sums stay finite."""
 
 
 def read_sets(sets: Sequence[ArrayLike], *, caller: str) -> list[NDArray[np.float64]]:

@@ -17,7 +17,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm
+from torch.nn.functional import normalize
 
 from picaset.checks import check_choice, check_positive
 from picaset.models.competing_cascade import Compete, CompetingCascade, Initial
@@ -42,6 +42,8 @@ USED_BY: dict[str, tuple[str, ...]] = {
 """Options that do nothing for other decoders, which refuse them; not ``num_heads``, which profiles set for all."""
 NARROW = 16
 """Features of a place in the vector that a descent starts from."""
+LENGTH = 8.0
+"""Of the vectors that an implicit descent goes to: some steps away, and within reach."""
 
 
 def steps_in_testing(num_steps: int, num_test_steps: int) -> int:
@@ -195,4 +197,4 @@ class Summary(nn.Module):
 
     def forward(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B Z"]:
         found = self.joined(torch.relu(self.narrow(elements)).flatten(1))
-        return layer_norm(found, found.shape[1:]) / 2 if self.normed else found
+        return LENGTH * normalize(found - found.mean(dim=1, keepdim=True)) if self.normed else found

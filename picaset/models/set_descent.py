@@ -14,8 +14,8 @@ enough of them are exact. Where the descent has not come to such an end, the obj
 stop there, and where the very first does, the inverse counts as one.
 
 All of that supposes that the descent ends somewhere. What is learned by the condition at the end has no reason to
-keep it so: an encoder that has grown too steep throws every set from one side of its valley to the other. ``bounded``
-keeps it from that.
+keep it so: an encoder that has grown too steep throws every set from one side of its valley to the other, which
+``bounded`` forbids. A set may still hover where the ranks of two elements swap.
 
 Dimensions:  B vectors   Z features of a vector   K elements   D features of an element
 """
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from picaset.checks import check_positive
+from picaset.operators.numerics import wide
 from picaset.operators.sort_pool import SortPool
 
 
@@ -45,12 +46,12 @@ class SetDescent(nn.Module):
         step_size: Of the descent.
         momentum: What a step keeps of the one before.
         damping: How strongly the start attracts.
-        clip: Norm that the gradient of a set is cut to in every step, as iDSPN does; 0 leaves it as it is. A learned
-            encoder may become so steep that without it, or ``bounded``, a descent flies off.
+        clip: Norm that the gradient of a set is cut to in every step, as iDSPN does; 0 leaves it as it is. A step
+            may be longer by momentum.
         num_solves: Steps of conjugate gradients when gradients are implicit; 0 takes the second derivative as one.
         dim_hidden: Features inside the encoder of sets.
-        bounded: An encoder that is smooth and never steep: the encoding moves little further than the elements do,
-            whatever is learned, so that a descent by small steps does not fly off.
+        bounded: An encoder that is never steep: the encoding moves little further than the elements do, whatever is
+            learned, so that a descent by small steps does not fly off.
 
     Shapes:
         vectors   (B, dim_in)
@@ -112,7 +113,7 @@ class SetDescent(nn.Module):
         pooled = self.pool(self.elementwise(elements))[:, 0]
         if not self.bounded:
             return pooled / math.sqrt(elements.shape[1])
-        ranks = torch.linspace(0, 1, elements.shape[1], dtype=pooled.dtype, device=pooled.device)
+        ranks = torch.linspace(0, 1, elements.shape[1], dtype=wide(self.pool.knots).dtype, device=pooled.device)
         length = self.pool.rank_weights(ranks[None])[0].square().sum(dim=0).sqrt()  # (Z,)
         return pooled / length.clamp(min=1).to(pooled.dtype)
 
@@ -172,8 +173,8 @@ class NeverLonger(nn.Module):
     """A linear map that makes no vector longer: one that would is divided by the most that it stretches."""
 
     def forward(self, weight: Float[Tensor, "out in"]) -> Float[Tensor, "out in"]:
-        stretches: Tensor = cast(Any, torch.linalg).matrix_norm(weight, 2)
-        return weight / stretches.clamp(min=1)
+        stretches: Tensor = cast(Any, torch.linalg).matrix_norm(wide(weight), 2)
+        return weight / stretches.clamp(min=1).to(weight.dtype)
 
 
 def cut(slope: Float[Tensor, "B K D"], most: float) -> Float[Tensor, "B K D"]:

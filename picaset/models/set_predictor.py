@@ -3,7 +3,7 @@
 Dimensions:  B sets   N elements (padded)   D, E, O features in, inside, out   total elements of all sets
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -20,8 +20,8 @@ from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool
 from picaset.sets import SetBatch
 
 PredictorPool = Literal["picaso", "attention", "gated", "mean", "sum", "max"]
-ENCODERS: tuple[Encoder, ...] = ("elementwise", "induced", "self")
-POOLS: tuple[PredictorPool, ...] = ("picaso", "attention", "gated", "mean", "sum", "max")
+ENCODERS: tuple[Encoder, ...] = get_args(Encoder)
+POOLS: tuple[PredictorPool, ...] = get_args(PredictorPool)
 SHARP = 4.0
 """How much larger than usual templates begin: attention that tells elements apart at once learns from few sets."""
 

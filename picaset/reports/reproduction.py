@@ -15,7 +15,7 @@ from picaset.reports.scenes_section import scenes_section, scenes_tables
 from picaset.reports.table import Table
 from picaset.reports.viewpoints_section import viewpoints_section, viewpoints_tables
 
-KINDS = {"table2": "clustering", "table3": "viewpoints", "table4": "odd-one-out", "table5": "scenes"}
+TASK_OF_TABLE = {"table2": "clustering", "table3": "viewpoints", "table4": "odd-one-out", "table5": "scenes"}
 """By the paper's table: the task of its runs."""
 
 
@@ -46,7 +46,7 @@ def write_report(records: Sequence[Record], folders: Sequence[Path], out: Path, 
     write_page(page, lead=lead(used, profile), sections=list(sections.values()), records=used)
     report = Report(
         page,
-        {table: sections[kind].tables if kind in sections else [] for table, kind in KINDS.items()},
+        {table: sections[kind].tables if kind in sections else [] for table, kind in TASK_OF_TABLE.items()},
         [figure.path for section in sections.values() for figure in section.figures],
     )
     with replacing(out / "tables.md") as unfinished:

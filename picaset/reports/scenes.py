@@ -9,6 +9,7 @@ from picaset.reports.published import TABLE_5
 from picaset.reports.records import Record, time_taken
 from picaset.reports.table import Cell, Table, mean_and_spread
 from picaset.tasks.scenes import SceneObjects
+from picaset.training.experiment import Training
 
 NAMES = {
     "dspn10": "DSPN, 10 steps",
@@ -138,12 +139,12 @@ def parts(records: Sequence[Record]) -> Table | None:
 
 def by_steps(records: Sequence[Record]) -> Table | None:
     """Average precision at 0.5 with fewer and more steps than in training."""
-    trained = {
-        (replace(task_of(runs[0]), num_test_steps=0), runs[0].experiment.training): (name, runs[0])
-        for name, runs in reversed(found_rows(records, list(by_objective(ROWS))).items())
-        if runs[0].result["by_steps"]
-    }  # two rows may be one training, which is shown as the first of them
-    tested = dict(reversed(trained.values()))
+    first_of = dict[tuple[SceneObjects, Training], tuple[str, Record]]()
+    for name, runs in found_rows(records, list(by_objective(ROWS))).items():
+        if runs[0].result["by_steps"]:  # two rows may be one training, which is shown as the first of them
+            trained = replace(task_of(runs[0]), num_test_steps=0), runs[0].experiment.training
+            first_of.setdefault(trained, (name, runs[0]))
+    tested = dict(first_of.values())
     if not tested:
         return None
     found = {
@@ -163,13 +164,13 @@ def by_steps(records: Sequence[Record]) -> Table | None:
         ["decoder", *(f"{count} step{'s' * (count > 1)}" for count in steps)],
         rows,
         [
-            f"One seed each, on the first {scenes_by_steps(tested.values())} test scenes: numbers are not quite those "
+            f"One seed each, on the first {scenes_tested(tested.values())} test scenes: numbers are not quite those "
             f"of all. Steps in training: {steps_in_training(tested.values())}."
         ],
     )
 
 
-def scenes_by_steps(records: Iterable[Record]) -> str:
+def scenes_tested(records: Iterable[Record]) -> str:
     """On how many a network is tested with other numbers of steps."""
     return " or ".join(map(str, sorted({task_of(record).num_scored_scenes for record in records})))
 

@@ -14,6 +14,7 @@ from picaset.reports.published import TABLE_3
 from picaset.reports.records import Record
 from picaset.reports.table import Cell, Table, mean_and_spread
 from picaset.tasks.viewpoints import Viewpoints
+from picaset.training.experiment import Training
 
 Source = Literal["small-norb", "toys"]
 SOURCES: tuple[Source, ...] = ("small-norb", "toys")
@@ -155,11 +156,15 @@ def seeds(by_split: dict[Split, list[Record]]) -> str:
 
 
 def budget(runs: Sequence[Record]) -> str:
-    """Steps, their size, and the time that they took."""
-    training = runs[0].experiment.training
+    """Steps, their size, their precision where it is not the usual, and the time that they took."""
+    kinds = dict.fromkeys(trained_for(record.experiment.training) for record in runs)
     minutes = statistics.fmean(record.result["seconds"] / 60 for record in runs)
+    return f"{' and '.join(kinds)}, {minutes:.0f} min"
+
+
+def trained_for(training: Training) -> str:
     steps = f"{training.steps:,}".replace(",", " ")
-    return f"{steps} x {training.batch_size}, {minutes:.0f} min"
+    return f"{steps} x {training.batch_size}" + f" ({training.precision})" * (training.precision != "32-true")
 
 
 def data_of(runs: Sequence[Record]) -> str:

@@ -36,7 +36,7 @@ def viewpoints_section(runs: Sequence[Record], folders: Sequence[Path], out: Pat
     return Section(
         anchor="viewpoints",
         title="Novel viewpoints",
-        text="A network sees a toy as a set of 64 patches, ours as places of a picture, and names its category. "
+        text="A network sees a toy as a set of 64 patches, capsules and ours as a picture, and names its category. "
         "Training shows a third of the azimuths, or of the elevations; tested are other toys, from the other "
         "viewpoints and from those of training.",
         tables=viewpoints_tables(runs, folders),

@@ -17,6 +17,7 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 from torch.optim import swa_utils
 from torch.optim.swa_utils import AveragedModel
 
+from picaset.data.folders import MissingDataError
 from picaset.extras import require
 from picaset.models.pretrained import PretrainedNetwork
 from picaset.training.ahead import made_ahead
@@ -27,6 +28,9 @@ from picaset.training.run_directory import RunDirectory
 from picaset.training.schedules import learning_rate
 from picaset.training.state import State, checkpoint_of, restore_from
 from picaset.training.stopping import stop_signals
+
+TOLD = ("ValueError: ", "OSError: ", f"{MissingDataError.__module__}.{MissingDataError.__qualname__}: ")
+"""How the errors of another process begin that are meant for the user."""
 
 
 class StoppedError(KeyboardInterrupt):
@@ -89,7 +93,7 @@ def resume(path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
         raise StoppedError(f"stopped; resume with: picaset train --resume {path}") from None
     except ProcessRaisedException as error:
         said = str(error).strip().splitlines()[-1]
-        if not said.startswith(("ValueError: ", "OSError: ", "picaset.data.folders.MissingDataError: ")):
+        if not said.startswith(TOLD):
             raise
         raise ValueError(said.partition(": ")[2]) from None
     result = directory.result

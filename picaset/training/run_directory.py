@@ -53,7 +53,9 @@ class RunDirectory:
 
     @staticmethod
     def check_new(path: Path) -> None:
-        """Refuse a folder that holds something."""
+        """Refuse a file, and a folder that holds something."""
+        if path.is_file():
+            raise ValueError(f"{path} is a file; a run is a folder. Choose another place by --out.")
         if path.is_dir() and any(path.iterdir()):
             raise ValueError(
                 f"{path} is not empty; resume it with: picaset train --resume {path}, or choose another place by --out."
