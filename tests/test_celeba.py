@@ -171,7 +171,9 @@ def test_a_full_disk_leaves_nothing_half_written(folder, monkeypatch):
 def test_real_data_is_found_below_the_folder_that_is_named(folder, monkeypatch):
     monkeypatch.setenv("PICASET_DATA", str(folder.parent))
     assert data_folder("celeba") == folder
-    with pytest.raises(FileNotFoundError, match="nothing is not a folder; PICASET_DATA must be the folder that holds"):
+    with pytest.raises(
+        FileNotFoundError, match="nothing is not a folder; PICASET_DATA, or --data-root, must be the folder that"
+    ):
         data_folder("nothing")
     monkeypatch.delenv("PICASET_DATA")
     with pytest.raises(ValueError, match="Real data is needed; set PICASET_DATA to the folder that holds celeba/"):

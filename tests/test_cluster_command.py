@@ -97,7 +97,7 @@ def test_rows_with_missing_values_are_refused_or_left_out_as_one_says(two_sets, 
         ("x\n1\n2\n", ["--init", "k-means++", "--plot", "p.png"], "--plot draws two coordinates; got x"),
         ("x,y\n1,2\n3,4\n", ["--plot", "p.jpg"], "--plot must end in .png or .svg or .pdf"),
         ("x,y\n1,2\n3,4\n", ["--labels", "no/such/l.csv"], "--labels: there is no folder no/such"),
-        ("x,y\n1e300,0\n0,1e300\n", ["--components", "2"], "too far apart"),
+        ("x,y\n1e300,0\n0,1e300\n", ["--components", "2"], "between -1e+100 and 1e+100; set 0 has 1e+300 in row 0"),
         ("", [], "is empty"),
     ],
 )

@@ -133,7 +133,7 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_no_traceback(tmp_path):
         [Path(sys.executable).parent / "picaset", "tour", "--out", tmp_path / "file"], capture_output=True, text=True
     )
     assert finished.returncode == 1
-    assert finished.stderr == f"picaset: {tmp_path / 'file'}: File exists\n"
+    assert finished.stderr == f"picaset: {tmp_path / 'file'} is a file; a folder is needed to write to.\n"
     assert finished.stdout == ""
 
 

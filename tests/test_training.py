@@ -27,7 +27,8 @@ from picaset.experiments import EXPERIMENTS, experiment
 from picaset.training import loop, run_directory
 from picaset.training.ahead import made_ahead
 from picaset.training.experiment import Experiment, Training
-from picaset.training.loop import resume, start, wait_for
+from picaset.training.launch import wait_for
+from picaset.training.loop import resume, start
 from picaset.training.run_directory import RunDirectory, run_name
 from picaset.training.schedules import learning_rate
 from tests.celeba_files import write_celeba

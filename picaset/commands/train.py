@@ -10,7 +10,8 @@ import tyro
 from picaset.data.folders import use_data_root
 from picaset.experiments import Profile, experiment
 from picaset.training.experiment import Experiment
-from picaset.training.loop import Launch, is_first, resume, start
+from picaset.training.launch import Launch, is_first
+from picaset.training.loop import resume, start
 from picaset.training.run_directory import RunDirectory, run_name
 
 

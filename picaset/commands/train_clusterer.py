@@ -6,7 +6,8 @@ from pathlib import Path
 from picaset.estimators.proposers import register
 from picaset.experiments import Profile
 from picaset.experiments.clusterer import clusterer
-from picaset.training.loop import Launch, resume, start
+from picaset.training.launch import Launch
+from picaset.training.loop import resume, start
 from picaset.training.run_directory import run_name
 
 
