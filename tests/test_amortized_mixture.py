@@ -212,12 +212,17 @@ def test_parameters_that_make_no_sense_are_refused(points, parameters, message):
         ([np.zeros((3, 2)), [["a", "b"]]], "set 1 is not an array of numbers"),
         ([np.zeros((3, 2)), np.zeros((0, 2))], "set 1 has no points"),
         ([np.zeros((3, 2)), np.zeros((1, 2))], "n_samples = 1 in set 1"),
-        ([1e200 * np.eye(2)], "set 0 are too far apart"),
+        ([1e200 * np.eye(2)], r"numbers must be between -1e\+100 and 1e\+100; set 0 has 1e\+200 in row 0, column 0"),
     ],
 )
 def test_sets_that_cannot_be_fitted_are_named(sets, message):
     with pytest.raises(ValueError, match=message):
         AmortizedMixture(2).fit_many(sets)
+
+
+def test_points_that_double_precision_cannot_tell_apart_are_named():
+    with pytest.raises(ValueError, match="the points of set 0 are too far apart, or too close, for double precision"):
+        AmortizedMixture(2, reg_covar=1e-320).fit_many([np.zeros((5, 2))])
 
 
 def test_a_trained_network_is_found_and_preferred_when_it_is_the_smallest_that_fits(tmp_path, monkeypatch):

@@ -283,7 +283,7 @@ SOME = [np.zeros((4, 2)), np.ones((3, 2)), np.ones((2, 2))]
     ("options", "message"),
     [
         ({"pool": "median"}, "pool must be one of 'picaso', 'attention', 'gated', 'mean', 'sum', 'max'; got 'median'"),
-        ({"encoder": "none"}, "encoder must be one of 'elementwise', 'induced', 'self'; got 'none'"),
+        ({"encoder": "none"}, "encoder must be one of 'induced', 'self', 'elementwise'; got 'none'"),
         ({"max_iter": 0}, "max_iter must be at least 1; got 0"),
         ({"learning_rate": 0.0}, r"learning_rate must be above 0; got 0\.0"),
         ({"weight_decay": -1.0}, r"weight_decay must not be negative; got -1\.0"),
