@@ -29,7 +29,8 @@ def gradients(descent: SetDescent) -> tuple[torch.Tensor, list[torch.Tensor]]:
 
 
 def objective(descent: SetDescent, elements: torch.Tensor, vectors: torch.Tensor = VECTORS) -> torch.Tensor:
-    missing = (descent.encode(elements) - vectors).square().sum(dim=1) / 2
+    way = descent.encode(elements) - (descent.encode(descent.start[None]) if descent.bounded else 0)
+    missing = (way - vectors).square().sum(dim=1) / 2
     return missing + descent.damping * (elements - descent.start).square().sum(dim=(1, 2)) / 2
 
 
@@ -99,6 +100,14 @@ def test_a_bounded_descent_does_not_fly_off_whatever_was_learned(bounded):
     assert (falls & stays).tolist() == [bounded] * 2
 
 
+@pytest.mark.parametrize("bounded", [False, True])
+def test_what_is_added_to_every_encoding_puts_no_bounded_set_out_of_reach(bounded):
+    descent = small(num_steps=20, step_size=0.2, bounded=bounded)
+    before, encode = descent(VECTORS), descent.encode
+    descent.encode = lambda elements: encode(elements) + 100
+    assert torch.allclose(descent(VECTORS), before) == bounded
+
+
 @pytest.mark.parametrize("implicit", [False, True])
 def test_a_bounded_descent_takes_half_precision(implicit):
     torch.manual_seed(0)
@@ -120,9 +129,11 @@ def test_a_map_is_divided_by_what_it_stretches_above_one():
     assert_close(NeverLonger()(5 * weight), weight)
 
 
-def test_implicit_gradients_are_those_through_all_steps():
-    found, through_steps = gradients(small(num_steps=800, step_size=0.1))
-    again, implicit = gradients(small(num_steps=800, step_size=0.05, momentum=0.8, implicit=True, num_solves=30))
+@pytest.mark.parametrize("bounded", [False, True])
+def test_implicit_gradients_are_those_through_all_steps(bounded):
+    found, through_steps = gradients(small(num_steps=800, step_size=0.1, bounded=bounded))
+    implicitly = small(num_steps=800, step_size=0.05, momentum=0.8, implicit=True, num_solves=30, bounded=bounded)
+    again, implicit = gradients(implicitly)
     assert_close(again, found)
     assert len(implicit) == len(through_steps)
     for one, other in zip(implicit, through_steps, strict=True):

@@ -13,9 +13,11 @@ derivative. ``num_solves=0`` takes that inverse to be one, as published; more ar
 enough of them are exact. Where the descent has not come to such an end, the objective may bend downwards; the steps
 stop there, and where the very first does, the inverse counts as one.
 
-All of that supposes that the descent ends somewhere. What is learned by the condition at the end has no reason to
-keep it so: an encoder that has grown too steep throws every set from one side of its valley to the other, which
-``bounded`` forbids. A set may still hover where the ranks of two elements swap.
+All of that supposes that the descent ends somewhere, near to what is wanted. What is learned by the condition at the
+end has no reason to keep it so: an encoder that has grown too steep throws every set from one side of its valley to the
+other, and one that adds more and more to every encoding leaves all vectors out of reach. ``bounded`` forbids the first,
+and takes a vector for the way from the encoding of the start, which makes nothing of the second. A set may still hover
+where the ranks of two elements swap.
 
 Dimensions:  B vectors   Z features of a vector   K elements   D features of an element
 """
@@ -51,7 +53,8 @@ class SetDescent(nn.Module):
         num_solves: Steps of conjugate gradients when gradients are implicit; 0 takes the second derivative as one.
         dim_hidden: Features inside the encoder of sets.
         bounded: An encoder that is never steep: the encoding moves little further than the elements do, whatever is
-            learned, so that a descent by small steps does not fly off.
+            learned, so that a descent by small steps does not fly off. A vector then says how far the encoding of the
+            set shall be from that of the start.
 
     Shapes:
         vectors   (B, dim_in)
@@ -103,10 +106,15 @@ class SetDescent(nn.Module):
         # The result is a derivative, which is wanted even where its own derivatives are not.
         differentiable = torch.is_grad_enabled()
         with torch.enable_grad(), parametrize.cached():  # weights are bounded once, not in every step
+            goal = self.goal(vectors)
             if not self.implicit:
-                return self.descend(vectors, start, differentiable=differentiable)
-            found = self.descend(vectors.detach(), start.detach(), differentiable=False)
-            return self.at_the_end(vectors, start, found) if differentiable else found
+                return self.descend(goal, start, differentiable=differentiable)
+            found = self.descend(goal.detach(), start.detach(), differentiable=False)
+            return self.at_the_end(goal, start, found) if differentiable else found
+
+    def goal(self, vectors: Float[Tensor, "B Z"]) -> Float[Tensor, "B Z"]:
+        """What the encoding of each set shall be."""
+        return vectors + self.encode(self.start[None]) if self.bounded else vectors
 
     def encode(self, elements: Float[Tensor, "B K D"]) -> Float[Tensor, "B Z"]:
         """The encoding of a set, scaled so that it does not grow with the set."""
@@ -118,31 +126,31 @@ class SetDescent(nn.Module):
         return pooled / length.clamp(min=1).to(pooled.dtype)
 
     def slope(
-        self, elements: Float[Tensor, "B K D"], vectors: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"]
+        self, elements: Float[Tensor, "B K D"], goal: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"]
     ) -> Float[Tensor, "B K D"]:
         """The gradient of the objective in the elements, itself differentiable."""
-        missing = self.encode(elements) - vectors
+        missing = self.encode(elements) - goal
         (of_encoding,) = torch.autograd.grad(missing.square().sum() / 2, elements, create_graph=True)
         return of_encoding + self.damping * (elements - start)
 
     def descend(
-        self, vectors: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"], *, differentiable: bool
+        self, goal: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"], *, differentiable: bool
     ) -> Float[Tensor, "B K D"]:
         elements, pace = start, torch.zeros_like(start)
         for _ in range(self.num_steps):
             elements = elements if differentiable else elements.detach()
             elements = elements if elements.requires_grad else elements.requires_grad_()
-            slope = cut(self.slope(elements, vectors, start), self.clip)
+            slope = cut(self.slope(elements, goal, start), self.clip)
             pace = self.momentum * pace - self.step_size * (slope if differentiable else slope.detach())
             elements = elements + pace
         return elements if differentiable else elements.detach()
 
     def at_the_end(
-        self, vectors: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"], found: Float[Tensor, "B K D"]
+        self, goal: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"], found: Float[Tensor, "B K D"]
     ) -> Float[Tensor, "B K D"]:
         """The same elements, with the gradients that the condition at the end gives them."""
         found = found.detach().requires_grad_()
-        slope = self.slope(found, vectors, start)
+        slope = self.slope(found, goal, start)
         result = found.detach() + (slope.detach() - slope)
         if self.num_solves:
             hooked: Any = result
