@@ -198,6 +198,17 @@ def setting(records: Sequence[Record]) -> str:
     data = " or ".join(sorted({record.environment["data"] for record in records}))
     return (
         f"Profile {records[0].experiment.profile}: every row {budget}, {time_taken(records)} each on "
-        f"{records[0].environment['hardware']}. Scenes: {data}. Published are 150 000 steps of 512 images of 128 x 128 "
-        "pixels. docs/reproduction.md lists what else differs."
+        f"{records[0].environment['hardware']}; {rates(records)}. Scenes: {data}. Published are 150 000 steps of 512 "
+        "images of 128 x 128 pixels. docs/reproduction.md lists what else differs."
     )
+
+
+def rates(records: Sequence[Record]) -> str:
+    """How fast the rows learned at most, and which of them otherwise than most."""
+    rows = dict[float, set[str]]()
+    for record in records:
+        name = record.experiment.name.removeprefix("scenes-").removeprefix("clevr-")
+        rows.setdefault(record.experiment.training.learning_rate, set()).add(NAMES[row_and_objective(name)[0]])
+    usual, *others = sorted(rows, key=lambda rate: len(rows[rate]), reverse=True)
+    said = [f"Adam up to {usual:g}", *(f"{' and '.join(sorted(rows[rate]))} up to {rate:g}" for rate in others)]
+    return ", ".join(said)
