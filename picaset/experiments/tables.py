@@ -47,6 +47,7 @@ TABLE_5 = [
         for row in scenes.SEEDED
         for objective in scenes.WEIGHTINGS
     ),
+    ("scenes-set-transformer", 0),
 ]
 """On the stand-in, which can be made anywhere, the most telling first."""
 
