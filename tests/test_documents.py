@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,17 +83,25 @@ def test_the_tables_in_the_documents_are_those_of_the_records():
 
 
 def test_what_was_tried_and_left_is_told_with_the_numbers_of_its_records():
-    told = (ROOT / "docs/reproduction.md").read_text()
+    told = " ".join((ROOT / "docs/reproduction.md").read_text().split())
+
+    def result(run: str) -> dict[str, Any]:
+        return json.loads((ROOT / "results" / run / "result.json").read_text())
 
     def novel(run: str) -> str:
-        return f"{100 * json.loads((ROOT / 'results' / run / 'result.json').read_text())['accuracy']['novel']:.1f}"
+        return f"{100 * result(run)['accuracy']['novel']:.1f}"
+
+    def precision(run: str, distance: str) -> str:
+        return f"{100 * result(run)['average_precision'][distance]:.1f}"
 
     for split in ("azimuth", "elevation"):
         assert f"{novel(f'tried/viewpoints-{split}-ours-stretched')} of novel {split}s" in told
     plain = novel("runs/viewpoints-azimuth-ours-quick-seed0"), novel("tried/viewpoints-elevation-ours-plain")
     assert f"not stretched gave {' and '.join(plain)}" in told
-    descent = json.loads((ROOT / "results/tried/scenes-idspn-likelihood-uncut/result.json").read_text())
-    assert f"flies off: {100 * descent['average_precision']['inf']:.1f} at any distance" in told
+    assert f"flies off: {precision('tried/scenes-idspn-likelihood-uncut', 'inf')} at any distance" in told
+    slots = [precision(f"tried/scenes-slot-attention-likelihood-rate-{rate}", "0.5") for rate in ("0.001", "0.002")]
+    assert f"with {slots[0]} within 0.5 at 1e-3 and {slots[1]} at 2e-3" in told
+    assert f"PB3 has {precision('tried/scenes-pb3-likelihood-rate-0.001', '0.5')} at 1e-3" in told
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

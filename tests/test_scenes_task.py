@@ -1,4 +1,4 @@
-"""The scenes experiment: its batches, its scores, its runs, and what is drawn of them."""
+"""The scenes experiment: its batches, its scores, its runs, and what is drawn of one."""
 
 import json
 from dataclasses import replace
@@ -8,7 +8,6 @@ import pytest
 import torch
 from PIL import Image
 
-from picaset.commands import main
 from picaset.data.clevr import read_clevr
 from picaset.data.scene_vectors import to_vectors
 from picaset.data.traced_scenes import cameras_of, load_traced_scenes
@@ -16,12 +15,9 @@ from picaset.experiments import experiment
 from picaset.experiments.scenes import ROWS, SCENES, VARIANTS
 from picaset.reports import scenes as tables
 from picaset.reports.look import look
-from picaset.reports.records import find_records
-from picaset.reports.reproduction import write_report
 from picaset.reports.scene_figures import marked, shown_by
 from picaset.tasks.scenes import SEEDS, SceneObjects
 from picaset.training.loop import resume, start
-from picaset.training.run_directory import run_name
 from tests.clevr_files import write_clevr
 
 SMALL = SceneObjects(
@@ -152,101 +148,7 @@ def test_sizes_that_are_none_are_refused(name):
         SceneObjects(**{name: 0})
 
 
-# Tables and figures
-
-RUNS = [("scenes-pb3", 0), ("scenes-pb3", 1), ("scenes-pb3-reweighted", 0), ("scenes-dspn30", 0),
-        ("scenes-set-transformer", 0), ("scenes-pb3-likelihood", 0), ("scenes-pb3-located", 0)]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    for name, seed in RUNS:
-        short = experiment(name, profile="smoke", seed=seed)
-        short = replace(short, training=replace(short.training, steps=2, score_every=1))
-        start(short, folder / run_name(name, "smoke", seed), silent=True, accelerator="cpu")
-    return folder
-
-
-def test_every_run_is_in_its_table(runs):
-    records = find_records([runs])
-    found = tables.table_5(records)
-    assert [row[0].found for row in found.rows] == [
-        "DSPN, 30 steps in testing", "Set Transformer", "PB3", "PB3, coordinates reweighted",
-        "PB3, by likelihood",
-    ]  # fmt: skip
-    assert [row[2].found for row in found.rows] == ["one seed", "one seed", "2 seeds", "one seed", "one seed"]
-    values = [100 * record.result["average_precision"]["inf"] for record in tables.rows_of(records, "pb3")]
-    assert found.rows[2][3].found.startswith(f"{sum(values) / 2:.1f} ±")
-    assert [row[0].found for row in tables.parts(records).rows] == [
-        "PB3, by likelihood", "PB3, told where they look"
-    ]  # fmt: skip
-    assert tables.on_clevr(records) is None
-
-
-def test_nothing_published_stands_beside_the_stand_in(runs):
-    found = tables.table_5(find_records([runs]))
-    assert not any(cell.published for row in found.rows for cell in row)
-    assert "89.6" not in found.markdown()
-
-
-def test_steps_in_testing_are_those_of_the_decoder(runs):
-    found = tables.by_steps(find_records([runs]))
-    assert [row[0].found for row in found.rows] == [
-        "DSPN, 30 steps in testing", "PB3", "PB3, coordinates reweighted", "PB3, by likelihood"
-    ]  # fmt: skip
-    assert found.columns[1:4] == ["1 step", "2 steps", "3 steps"]
-    assert found.rows[0][1].found == ""
-
-
-def test_one_training_in_two_rows_is_shown_with_other_steps_once(runs):
-    records = find_records([runs])
-    (thirty,) = tables.rows_of(records, "dspn30")
-    ten = replace(thirty, experiment=replace(thirty.experiment, name="scenes-dspn10"))
-    assert [row[0].found for row in tables.by_steps([ten, thirty]).rows] == ["DSPN, 10 steps"]
-    between = replace(thirty, experiment=experiment("scenes-slot-attention", profile="smoke"))
-    again = replace(thirty, experiment=replace(ten.experiment, name="scenes-pb3"))  # the same training, far below
-    shown = [row[0].found for row in tables.by_steps([again, between, ten]).rows]
-    assert shown == ["DSPN, 10 steps", "Slot Attention"]
-    other = replace(thirty, experiment=replace(ten.experiment, task=replace(ten.experiment.task, dim=32)))
-    assert len(tables.by_steps([other, thirty]).rows) == 2  # equal numbers do not make one training of two
-
-
-def test_steps_in_training_are_those_of_the_records(runs):
-    records = find_records([runs])
-    (descent,) = tables.rows_of(records, "dspn30")
-    implicit = experiment("scenes-idspn", profile="quick")
-    told = tables.by_steps([*records, replace(descent, experiment=implicit)]).notes[0]
-    assert told.endswith("Steps in training: cascades and slots 3, descents 4 or 20.")
-    assert tables.by_steps([descent]).notes[0].endswith("Steps in training: descents 4.")
-
-
-@pytest.mark.parametrize("objective", ["", "-reweighted", "-likelihood"])
-def test_published_numbers_have_a_column_of_their_own_whatever_was_minimised(runs, objective):
-    (record,) = tables.rows_of(find_records([runs]), "set-transformer")
-    renamed = replace(record, experiment=replace(record.experiment, name=f"scenes-clevr-set-transformer{objective}"))
-    rendered = replace(renamed, environment=renamed.environment | {"data": "small rendered CLEVR, 3 images, 64 x 64"})
-    found = tables.on_clevr([rendered])
-    assert found.title.startswith("Table 5 on small rendered CLEVR: average precision")
-    assert found.rows[0][-1].found == "50.0 / 16.2 / 2.0"
-    assert "paper" in found.columns[-1]
-    assert "of the published loss, the whole of CLEVR and the published budget" in found.notes[-1]
-
-
-def test_the_page_has_a_section_with_tables_and_figures(runs, tmp_path):
-    report = write_report(find_records([runs]), [runs], tmp_path, profile="smoke")
-    page = report.page.read_text()
-    assert "Objects in scenes" in page
-    assert {path.stem for path in report.figures} == {"scene_predictions", "scene_attention"}
-
-
-def test_what_a_network_predicts_and_attends_to_is_drawn(runs, tmp_path, capsys):
-    figures = look(runs / run_name("scenes-pb3", "smoke", 0), tmp_path / "cascade", which="best")
-    assert len(figures) == 2
-    descent = look(runs / run_name("scenes-dspn30", "smoke", 0), tmp_path / "descent")
-    assert len(descent) == 1, "a descent looks at nothing"
-    assert main(["look", str(runs / run_name("scenes-pb3", "smoke", 0)), "--category", "truck"]) == 1
-    assert "a scene has objects of all kinds: leave the category out; got 'truck'." in capsys.readouterr().err
+# Figures
 
 
 class Picture:
