@@ -11,15 +11,15 @@ import pytest
 from rich.console import Console
 
 from picaset.commands import main
-from picaset.experiments import EXPERIMENTS, experiment
+from picaset.experiments import EXPERIMENTS
 from picaset.experiments.tables import TABLES, tables_named
 from picaset.reports import clustering
 from picaset.reports.records import find_records
 from picaset.reports.reproduction import SECTIONS, TASK_OF_TABLE, write_report
 from picaset.reports.table import Cell, Table
 from picaset.tasks.clustering import Clustering
-from picaset.training.loop import start
 from picaset.training.run_directory import run_name
+from tests.short_runs import train_shortly
 
 RUNS = [("clustering-ae32-pb-sa", 0), ("clustering-ae32-pb-sa", 1), ("clustering-set-transformer", 0),
         ("clustering-ours", 0), ("clustering-ablation-norm", 0)]  # fmt: skip
@@ -27,12 +27,7 @@ RUNS = [("clustering-ae32-pb-sa", 0), ("clustering-ae32-pb-sa", 1), ("clustering
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    for name, seed in RUNS:
-        short = experiment(name, profile="smoke", seed=seed)
-        short = replace(short, training=replace(short.training, steps=2, score_every=1))
-        start(short, folder / run_name(name, "smoke", seed), silent=True, accelerator="cpu")
-    return folder
+    return train_shortly(RUNS, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")

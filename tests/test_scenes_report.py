@@ -10,8 +10,8 @@ from picaset.reports import scenes as tables
 from picaset.reports.look import look
 from picaset.reports.records import find_records
 from picaset.reports.reproduction import write_report
-from picaset.training.loop import start
 from picaset.training.run_directory import run_name
+from tests.short_runs import train_shortly
 
 RUNS = [("scenes-pb3", 0), ("scenes-pb3", 1), ("scenes-pb3-reweighted", 0), ("scenes-dspn30", 0),
         ("scenes-set-transformer", 0), ("scenes-pb3-likelihood", 0), ("scenes-pb3-located", 0)]  # fmt: skip
@@ -19,12 +19,7 @@ RUNS = [("scenes-pb3", 0), ("scenes-pb3", 1), ("scenes-pb3-reweighted", 0), ("sc
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    for name, seed in RUNS:
-        short = experiment(name, profile="smoke", seed=seed)
-        short = replace(short, training=replace(short.training, steps=2, score_every=1))
-        start(short, folder / run_name(name, "smoke", seed), silent=True, accelerator="cpu")
-    return folder
+    return train_shortly(RUNS, tmp_path_factory.mktemp("runs"))
 
 
 def test_every_run_is_in_its_table(runs):

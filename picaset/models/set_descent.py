@@ -16,8 +16,8 @@ stop there, and where the very first does, the inverse counts as one.
 All of that supposes that the descent ends somewhere, near to what is wanted. What is learned by the condition at the
 end has no reason to keep it so: an encoder that has grown too steep throws every set from one side of its valley to the
 other, and one that adds more and more to every encoding leaves all vectors out of reach. ``bounded`` forbids the first,
-and takes a vector for the way from the encoding of the start, which makes nothing of the second. A set may still hover
-where the ranks of two elements swap.
+and takes a vector for the way from the encoding of the start (:math:`g(Y) - g(Y_0) - z` above), which makes nothing of
+the second. A set may still hover where the ranks of two elements swap.
 
 Dimensions:  B vectors   Z features of a vector   K elements   D features of an element
 """
