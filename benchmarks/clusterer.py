@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.measure import record
 from picaset import AmortizedMixture
-from picaset.data.gaussian_mixtures import draw_mixtures, generator_for
+from picaset.lab.data.gaussian_mixtures import draw_mixtures, generator_for
 
 Method = Callable[[Sequence[np.ndarray], int], list[Any]]
 """From sets and a number of components to fitted mixtures."""
@@ -163,7 +163,7 @@ FAMILIES = {
 
 def draw_figure(rows: list[dict[str, Any]], path: Path) -> None:
     """What is missing to the best likelihood against time, all sets in one call (full) and one by one (hollow)."""
-    from picaset.reports.figures import COLOURS, new_figure
+    from picaset.figures import COLOURS, new_figure
 
     rows = [row for row in rows if row["table"] == "time"]
     best = max(row["log_likelihood"] for row in rows)

@@ -30,7 +30,7 @@ from sklearn.svm import OneClassSVM
 
 from benchmarks.measure import machine_limits, record
 from picaset import SetAnomalyDetector
-from picaset.data.shelves import along_lines
+from picaset.tables.example_shelves import along_lines
 
 TRAINED, TESTED = (6, 10, 14), (4, 8, 12, 24, 48)
 """Elements of the sets that are learned from, and of those that are scored."""

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import torch
 
-from picaset.data.gaussian_mixtures import Move
-from picaset.models.mixture_network import MixtureNetwork
-from picaset.tasks.clustering import MOVES, SHIFTS, Clustering, likelihoods
-from picaset.training.run_directory import RunDirectory
+from picaset.lab.data.gaussian_mixtures import Move
+from picaset.lab.networks.mixture_network import MixtureNetwork
+from picaset.lab.tasks.clustering import MOVES, SHIFTS, Clustering, likelihoods
+from picaset.lab.training.run_directory import RunDirectory
 
-WEIGHTS = Path("picaset/weights")
+WEIGHTS = Path("picaset/studio/weights")
 SHIPPED = {
     "mixture_picaso": ("clustering-ae32-pb", "PICASO: two induced encoders and a cascade of two steps (AE32 + PB)"),
     "mixture_picaso_canonical": (

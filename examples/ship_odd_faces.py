@@ -1,7 +1,7 @@
 """Turn a finished run on drawn faces into a network that `picaset faces` or the studio uses, with its model card.
 
     picaset train odd-one-out-sa-gpb --threads 1
-    python examples/ship_odd_faces.py runs/odd-one-out-sa-gpb-quick-seed0 --out picaset/weights/odd_one_out_faces
+    python examples/ship_odd_faces.py runs/odd-one-out-sa-gpb-quick-seed0 --out picaset/studio/weights/odd_one_out_faces
 
 Weights are rounded to half precision, which halves the file; the card says what the rounded network reaches, measured
 again, beside what the run recorded. A run on real faces is refused: only generated data goes into what is shipped.
@@ -11,16 +11,16 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from picaset.models.pretrained import PretrainedNetwork
-from picaset.models.shipped import ODD_FACES
-from picaset.reports.records import Record
-from picaset.reports.shipping import arguments_of, bytes_of, command_of, finished, rounded, write_shipped
-from picaset.tasks.odd_one_out import OddOneOut
+from picaset.lab.networks.shipped import ODD_FACES
+from picaset.lab.reports.records import Record
+from picaset.lab.reports.shipping import arguments_of, bytes_of, command_of, finished, rounded, write_shipped
+from picaset.lab.tasks.odd_one_out import OddOneOut
+from picaset.networks.pretrained import PretrainedNetwork
 
 CARD = """# {name}
 
 Scores every face of a set by how little it fits the others: all but one share two attributes, that one has neither.
-{use}. For drawn faces only, those of `picaset.data.drawn_faces`; it has never seen a real one
+{use}. For drawn faces only, those of `picaset.lab.data.drawn_faces`; it has never seen a real one
 and is of no use for them.
 
 | | |

@@ -1,7 +1,7 @@
 """Make the networks that look at pictures in `picaset studio` from finished runs: half precision, each with its card.
 
     picaset train viewpoints-azimuth-pb3-toys --threads 1
-    python examples/ship_picture_networks.py runs/viewpoints-azimuth-pb3-toys-quick-seed0 --out picaset/weights/viewpoints_pb3
+    python examples/ship_picture_networks.py runs/viewpoints-azimuth-pb3-toys-quick-seed0 --out picaset/studio/weights/viewpoints_pb3
 
 The card says what the rounded network reaches, measured again, beside what the run recorded. A run on photographs or on
 CLEVR is refused: only generated data goes into what is shipped. So is one on other toys or viewpoints than those of
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from picaset.reports.shipping import arguments_of, bytes_of, command_of, finished, rounded, write_shipped
-from picaset.tasks.scenes import SceneObjects
-from picaset.tasks.viewpoints import Viewpoints
+from picaset.lab.reports.shipping import arguments_of, bytes_of, command_of, finished, rounded, write_shipped
+from picaset.lab.tasks.scenes import SceneObjects
+from picaset.lab.tasks.viewpoints import Viewpoints
 
 
 class Kind(NamedTuple):

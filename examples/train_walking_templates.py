@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from picaset import Picaso
-from picaset.data.gaussian_mixtures import draw_mixtures
+from picaset.lab.data.gaussian_mixtures import draw_mixtures
+from picaset.lab.reports.template_walk import walk_through_mixture
 from picaset.operators.canonicalize import place_of
-from picaset.reports.template_walk import walk_through_mixture
 
 DEVIATIONS = (1.0, 0.6, 0.35, 0.2)  # of the Gaussians, step by step, in units of the set's spread: coarse to fine
 MOVING = 0.5  # what a template pays for leaving its place

@@ -7,9 +7,11 @@ present, or as a :class:`SetBatch`, which holds sets of any sizes packed end to 
 from typing import TYPE_CHECKING, Any
 
 from picaset.batching import SimilarSizeBatches, collate
-from picaset.models.deep_sets import DeepSets
-from picaset.models.picaso import Picaso
-from picaset.models.set_transformer import SetTransformer
+from picaset.large.shard import shard
+from picaset.large.stream import stream
+from picaset.networks.deep_sets import DeepSets
+from picaset.networks.picaso import Picaso
+from picaset.networks.set_transformer import SetTransformer
 from picaset.operators.attention_pools import AttentionPool, FeaturewiseAttentionPool, GatedAttentionPool
 from picaset.operators.block import MultiheadAttentionBlock
 from picaset.operators.canonicalize import Canonicalize
@@ -23,8 +25,6 @@ from picaset.operators.slot_attention import SlotAttention
 from picaset.operators.soft_kmeans import SoftKMeans
 from picaset.operators.sort_pool import SortPool
 from picaset.operators.state import AttentionState
-from picaset.scale.shard import shard
-from picaset.scale.stream import stream
 from picaset.sets import SetBatch
 
 if TYPE_CHECKING:

@@ -2,6 +2,6 @@
 
 import sys
 
-from picaset.commands import main
+from picaset.cli import main
 
 sys.exit(main())

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from picaset.data.drawn_faces import draw_faces
-from picaset.data.faces import Faces
+from picaset.lab.data.drawn_faces import draw_faces
+from picaset.lab.data.faces import Faces
 
 
 def write_celeba(folder: Path, num_faces: int = 40) -> Faces:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from picaset.data.folders import cache_folder
-from picaset.data.scenes import PROPERTIES, Scenes
-from picaset.data.traced_scenes import load_traced_scenes
+from picaset.lab.data.folders import cache_folder
+from picaset.lab.data.scenes import PROPERTIES, Scenes
+from picaset.lab.data.traced_scenes import load_traced_scenes
 
 PUBLISHED = {"license": "Creative Commons Attribution (CC BY 4.0)", "version": "1.0", "date": "2/14/2017"}
 

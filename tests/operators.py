@@ -37,8 +37,8 @@ from picaset import (
     SumPool,
     em_step,
 )
-from picaset.scale.cascades import ask
-from picaset.scale.dispatch import read_large
+from picaset.large.cascades import ask
+from picaset.large.dispatch import read_large
 from tests import reference
 
 DIM, OUT, HEADS, TEMPLATES, INDUCING = 6, 10, 2, 3, 4

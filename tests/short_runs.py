@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from picaset.experiments import experiment
-from picaset.training.loop import start
-from picaset.training.run_directory import run_name
+from picaset.lab.experiments import experiment
+from picaset.lab.training.loop import start
+from picaset.lab.training.run_directory import run_name
 
 
 def train_shortly(runs: Iterable[tuple[str, int]], folder: Path) -> Path:

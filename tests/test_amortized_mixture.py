@@ -12,9 +12,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from picaset import AmortizedMixture
-from picaset.data.gaussian_mixtures import benchmark, draw_mixtures
 from picaset.estimators import proposers
-from picaset.models.mixture_proposer import MixtureProposer
+from picaset.lab.data.gaussian_mixtures import benchmark, draw_mixtures
+from picaset.networks.mixture_proposer import MixtureProposer
 
 ONLY_IN_THE_PLANE = dict.fromkeys(
     [

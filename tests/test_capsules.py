@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.models.capsules import PUBLISHED, SMALL, CapsuleLayer, CapsuleNetwork, spread_loss, windows
-from picaset.models.em_routing import em_routing
+from picaset.lab.networks.capsules import PUBLISHED, SMALL, CapsuleLayer, CapsuleNetwork, spread_loss, windows
+from picaset.lab.networks.em_routing import em_routing
 from tests import reference
 
 CHILDREN = torch.tensor([[0, 1, 2, 3], [2, 3, 4, 5]])

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picaset.data import celeba
-from picaset.data.celeba import read_celeba
-from picaset.data.folders import cache_folder, data_folder
+from picaset.lab.data import celeba
+from picaset.lab.data.celeba import read_celeba
+from picaset.lab.data.folders import cache_folder, data_folder
 from tests.celeba_files import write_celeba
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picaset.data import clevr
-from picaset.data.clevr import read_clevr
+from picaset.lab.data import clevr
+from picaset.lab.data.clevr import read_clevr
 from tests.clevr_files import PUBLISHED, write_clevr
 
 

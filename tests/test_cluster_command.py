@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picaset.commands import main
+from picaset.cli import main
 
 
 @pytest.fixture

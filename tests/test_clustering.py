@@ -7,10 +7,10 @@ import torch
 from sklearn.mixture import GaussianMixture
 from torch.testing import assert_close
 
-from picaset.data.gaussian_mixtures import Move, batch_of_step, benchmark, draw_mixtures
+from picaset.lab.data.gaussian_mixtures import Move, batch_of_step, benchmark, draw_mixtures
+from picaset.lab.tasks.clustering import SHIFTS, Clustering, likelihoods
+from picaset.lab.tasks.clustering_by_em import evaluate_scikit_learn
 from picaset.operators.mixture import log_likelihood
-from picaset.tasks.clustering import SHIFTS, Clustering, likelihoods
-from picaset.tasks.clustering_by_em import evaluate_scikit_learn
 
 
 def test_a_step_sees_the_same_sets_whenever_it_is_asked_for():

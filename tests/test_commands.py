@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from picaset import Picaso, PicasoPool, SetTransformer
-from picaset.commands import COMMANDS, main
-from picaset.experiments import EXPERIMENTS, experiment
+from picaset.cli import COMMANDS, main
+from picaset.lab.experiments import EXPERIMENTS, experiment
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = {

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from picaset.commands import main
-from picaset.reports.records import find_records
-from picaset.reports.reproduction import in_markdown, tables_of
+from picaset.cli import main
+from picaset.lab.reports.records import find_records
+from picaset.lab.reports.reproduction import in_markdown, tables_of
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]

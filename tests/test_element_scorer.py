@@ -7,9 +7,9 @@ import torch
 from torch.testing import assert_close
 
 from picaset import SetBatch
-from picaset.models.element_scorer import ElementScorer
-from picaset.models.image_stems import LightStem, NineConvolutions, as_numbers
-from picaset.models.odd_one_out import OddOneOutNetwork
+from picaset.lab.networks.image_stems import LightStem, NineConvolutions, as_numbers
+from picaset.lab.networks.odd_one_out import OddOneOutNetwork
+from picaset.networks.element_scorer import ElementScorer
 
 ROWS = list(product(["elementwise", "self", "elementwise+self"], ["attention", "picaso", "generalized"]))
 every_row = pytest.mark.parametrize(("encoder", "pool"), ROWS)

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from picaset import AmortizedMixture
-from picaset.commands import main
-from picaset.data import large_tables
-from picaset.data.large_tables import open_large_table
+from picaset.cli import main
 from picaset.estimators import large_mixture
 from picaset.estimators.large_mixture import draw_sample, open_points
-from picaset.scale.progress import Silent
+from picaset.lab.data import large_tables
+from picaset.large.progress import Silent
+from picaset.tables.large_table import open_large_table
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_file_too_large_for_memory_is_read_in_chunks_by_itself(points, tmp_pat
     np.save(tmp_path / "points.npy", points)
     monkeypatch.setattr(large_tables.os, "sysconf", lambda name: 100)
     assert not large_tables.fits_in_memory(tmp_path / "points.npy")
-    monkeypatch.setattr("picaset.commands.cluster.read_table", lambda path: pytest.fail("the whole table was read"))
+    monkeypatch.setattr("picaset.cli.cluster.read_table", lambda path: pytest.fail("the whole table was read"))
     assert main(["cluster", str(tmp_path / "points.npy"), "--components", "3"]) == 0
     assert "3000 points in 1 set" in capsys.readouterr().out
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from picaset import GeneralizedPicaso, MaxPool, PicasoPool, SlotAttention, stream
-from picaset.models.mixture_network import MixtureNetwork
+from picaset.lab.networks.mixture_network import MixtureNetwork
 from tests.operators import DIM, HEADS, TEMPLATES, Case, obeying
 from tests.random_sets import Sets, draw_sets, sets
 from tests.test_set_laws import weighted_sum

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from picaset import SetBatch
-from picaset.models.mixture_network import MixtureNetwork, with_frequencies
+from picaset.lab.networks.mixture_network import MixtureNetwork, with_frequencies
 from picaset.operators.mixture import Mixture
 
 KINDS = {

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.models.mixture_proposer import MixtureProposer
+from picaset.lab.tasks.mixture_proposals import MixtureProposals
+from picaset.networks.mixture_proposer import MixtureProposer
 from picaset.operators.mixture import Mixture, em_step, log_likelihood
-from picaset.tasks.mixture_proposals import MixtureProposals
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch.testing import assert_close
 
-from picaset.experiments import experiment
-from picaset.experiments.odd_one_out import ODD_ONE_OUT, ROWS
-from picaset.tasks.odd_one_out import OddOneOut
-from picaset.tasks.odd_one_out_scores import found_of, odd_one_out_loss
-from picaset.training.loop import resume, start
+from picaset.lab.experiments import experiment
+from picaset.lab.experiments.odd_one_out import ODD_ONE_OUT, ROWS
+from picaset.lab.tasks.odd_one_out import OddOneOut
+from picaset.lab.tasks.odd_one_out_scores import found_of, odd_one_out_loss
+from picaset.lab.training.loop import resume, start
 from tests.celeba_files import write_celeba
 
 SMALL = OddOneOut(

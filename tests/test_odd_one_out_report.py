@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picaset.commands import main
-from picaset.experiments import experiment
-from picaset.experiments.odd_one_out import ROWS, SEEDED, VARIANTS
-from picaset.experiments.tables import TABLES
-from picaset.models.odd_one_out import OddOneOutNetwork
-from picaset.models.shipped import ODD_FACES, odd_faces_network
-from picaset.reports.odd_faces import ScoredSet, draw_odd_faces, fresh_sets, shown_sets
-from picaset.reports.odd_one_out import NAMES, answers, table_4, variants
-from picaset.reports.odd_one_out_figures import by_size
-from picaset.reports.odd_one_out_section import odd_one_out_section, odd_one_out_tables
-from picaset.reports.published import TABLE_4
-from picaset.reports.records import Record, find_records
-from picaset.reports.reproduction import tables_of, write_report
-from picaset.training.loop import start
-from picaset.training.run_directory import run_name
+from picaset.cli import main
+from picaset.lab.experiments import experiment
+from picaset.lab.experiments.odd_one_out import ROWS, SEEDED, VARIANTS
+from picaset.lab.experiments.tables import TABLES
+from picaset.lab.networks.odd_one_out import OddOneOutNetwork
+from picaset.lab.networks.shipped import ODD_FACES, odd_faces_network
+from picaset.lab.reports.odd_faces import ScoredSet, draw_odd_faces, fresh_sets, shown_sets
+from picaset.lab.reports.odd_one_out import NAMES, answers, table_4, variants
+from picaset.lab.reports.odd_one_out_figures import by_size
+from picaset.lab.reports.odd_one_out_section import odd_one_out_section, odd_one_out_tables
+from picaset.lab.reports.published import TABLE_4
+from picaset.lab.reports.records import Record, find_records
+from picaset.lab.reports.reproduction import tables_of, write_report
+from picaset.lab.training.loop import start
+from picaset.lab.training.run_directory import run_name
 
 ROOT = Path(__file__).parent.parent
 

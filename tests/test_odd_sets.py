@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from picaset.data.drawn_faces import ATTRIBUTES, NOT_WHEN_BALD, Portraits, draw_faces
-from picaset.data.faces import PARTS, with_attributes
-from picaset.data.odd_sets import (
+from picaset.lab.data.drawn_faces import ATTRIBUTES, NOT_WHEN_BALD, Portraits, draw_faces
+from picaset.lab.data.faces import PARTS, with_attributes
+from picaset.lab.data.odd_sets import (
     album_of,
     draw_album,
     draw_odd_sets,

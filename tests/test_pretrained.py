@@ -141,7 +141,7 @@ def test_a_failed_write_leaves_what_was_there(saved, monkeypatch):
     def full_disk(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("picaset.models.pretrained.save", full_disk)
+    monkeypatch.setattr("picaset.networks.pretrained.save", full_disk)
     with pytest.raises(OSError, match="No space left"):
         NETWORKS["DeepSets"]().save_pretrained(saved)
     assert (saved / "model.safetensors").read_bytes() == before

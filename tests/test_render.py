@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.data.render import GROUND, SKY, Background, Cameras, Lamps, light, project, rays, render, see
-from picaset.data.solids import ABSENT, KINDS, Solids, blocked, nearest
-from picaset.data.toy_shapes import build_toy, rotation
-from picaset.data.toys import GRIDS, Grid, load_toys, photograph, render_toys
-from picaset.data.views import LABELS, TRAINING_INSTANCES
+from picaset.lab.data.render import GROUND, SKY, Background, Cameras, Lamps, light, project, rays, render, see
+from picaset.lab.data.solids import ABSENT, KINDS, Solids, blocked, nearest
+from picaset.lab.data.toy_shapes import build_toy, rotation
+from picaset.lab.data.toys import GRIDS, Grid, load_toys, photograph, render_toys
+from picaset.lab.data.views import LABELS, TRAINING_INSTANCES
 
 SIZE = (33, 41)
 
@@ -294,7 +294,7 @@ def test_toys_are_rendered_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("PICASET_CACHE", str(tmp_path))
     first = load_toys("tiny")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["toys-1-tiny-test.npz", "toys-1-tiny-training.npz"]
-    monkeypatch.setattr("picaset.data.toys.render_toys", None)
+    monkeypatch.setattr("picaset.lab.data.toys.render_toys", None)
     again = load_toys("tiny")
     assert all(torch.equal(one.images, two.images) for one, two in zip(first, again, strict=True))
     assert set(first[0].instance.tolist()) <= set(TRAINING_INSTANCES)
@@ -306,7 +306,7 @@ def test_an_interrupted_rendering_leaves_nothing_behind(tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("picaset.data.views_file.np.savez_compressed", interrupted)
+    monkeypatch.setattr("picaset.lab.data.views_file.np.savez_compressed", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load_toys("tiny")
     assert list(tmp_path.iterdir()) == []

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from picaset.commands import main
-from picaset.experiments import EXPERIMENTS
-from picaset.experiments.tables import TABLES, tables_named
-from picaset.reports import clustering
-from picaset.reports.records import find_records
-from picaset.reports.reproduction import SECTIONS, TASK_OF_TABLE, write_report
-from picaset.reports.table import Cell, Table
-from picaset.tasks.clustering import Clustering
-from picaset.training.run_directory import run_name
+from picaset.cli import main
+from picaset.lab.experiments import EXPERIMENTS
+from picaset.lab.experiments.tables import TABLES, tables_named
+from picaset.lab.reports import clustering
+from picaset.lab.reports.records import find_records
+from picaset.lab.reports.reproduction import SECTIONS, TASK_OF_TABLE, write_report
+from picaset.lab.reports.table import Cell, Table
+from picaset.lab.tasks.clustering import Clustering
+from picaset.lab.training.run_directory import run_name
 from tests.short_runs import train_shortly
 
 RUNS = [("clustering-ae32-pb-sa", 0), ("clustering-ae32-pb-sa", 1), ("clustering-set-transformer", 0),

@@ -9,12 +9,12 @@ import torch
 from torch.testing import assert_close
 
 import picaset
-from picaset.experiments import experiment
-from picaset.experiments.scenes import SCENES
-from picaset.models.competing_cascade import CompetingCascade, highest_peaks
-from picaset.models.scene_encoder import Places, SceneEncoder
-from picaset.models.scene_network import DECODERS, LENGTH, SceneNetwork
-from picaset.models.set_descent import SetDescent
+from picaset.lab.experiments import experiment
+from picaset.lab.experiments.scenes import SCENES
+from picaset.lab.networks.competing_cascade import CompetingCascade, highest_peaks
+from picaset.lab.networks.scene_encoder import Places, SceneEncoder
+from picaset.lab.networks.scene_network import DECODERS, LENGTH, SceneNetwork
+from picaset.lab.networks.set_descent import SetDescent
 from picaset.operators.picaso import PicasoPool
 
 IMAGES = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -249,7 +249,7 @@ def test_an_option_that_would_change_nothing_is_refused(decoder, option, value, 
 def test_every_experiment_and_every_shipped_network_is_built(profile):
     for name in SCENES:
         assert experiment(name, profile=profile).task.build_network().num_steps
-    for config in (Path(picaset.__file__).parent / "weights").glob("scenes_*/config.json"):
+    for config in (Path(picaset.__file__).parent / "studio" / "weights").glob("scenes_*/config.json"):
         assert SceneNetwork(**json.loads(config.read_text())["config"]).num_steps
 
 

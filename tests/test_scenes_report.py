@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from picaset.commands import main
-from picaset.experiments import experiment
-from picaset.reports import scenes as tables
-from picaset.reports.look import look
-from picaset.reports.records import find_records
-from picaset.reports.reproduction import write_report
-from picaset.training.run_directory import run_name
+from picaset.cli import main
+from picaset.lab.experiments import experiment
+from picaset.lab.reports import scenes as tables
+from picaset.lab.reports.look import look
+from picaset.lab.reports.records import find_records
+from picaset.lab.reports.reproduction import write_report
+from picaset.lab.training.run_directory import run_name
 from tests.short_runs import train_shortly
 
 RUNS = [("scenes-pb3", 0), ("scenes-pb3", 1), ("scenes-pb3-reweighted", 0), ("scenes-dspn30", 0),

@@ -8,16 +8,16 @@ import pytest
 import torch
 from PIL import Image
 
-from picaset.data.clevr import read_clevr
-from picaset.data.scene_vectors import to_vectors
-from picaset.data.traced_scenes import cameras_of, load_traced_scenes
-from picaset.experiments import experiment
-from picaset.experiments.scenes import ROWS, SCENES, VARIANTS
-from picaset.reports import scenes as tables
-from picaset.reports.look import look
-from picaset.reports.scene_figures import marked, shown_by
-from picaset.tasks.scenes import SEEDS, SceneObjects
-from picaset.training.loop import resume, start
+from picaset.lab.data.clevr import read_clevr
+from picaset.lab.data.scene_vectors import to_vectors
+from picaset.lab.data.traced_scenes import cameras_of, load_traced_scenes
+from picaset.lab.experiments import experiment
+from picaset.lab.experiments.scenes import ROWS, SCENES, VARIANTS
+from picaset.lab.reports import scenes as tables
+from picaset.lab.reports.look import look
+from picaset.lab.reports.scene_figures import marked, shown_by
+from picaset.lab.tasks.scenes import SEEDS, SceneObjects
+from picaset.lab.training.loop import resume, start
 from tests.clevr_files import write_clevr
 
 SMALL = SceneObjects(
@@ -196,6 +196,6 @@ def test_an_image_is_drawn_as_wide_as_it_was(small_clevr, tmp_path):
 
 
 def cache():
-    from picaset.data.folders import cache_folder
+    from picaset.lab.data.folders import cache_folder
 
     return cache_folder()

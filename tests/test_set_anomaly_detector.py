@@ -13,10 +13,10 @@ from sklearn.ensemble import IsolationForest
 from sklearn.exceptions import NotFittedError
 
 import picaset
-from picaset.commands import main
-from picaset.data.shelves import along_lines, shelves
+from picaset.cli import main
 from picaset.estimators.made_odd import labelled, made_odd
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
+from picaset.tables.example_shelves import along_lines, shelves
 
 
 @cache

@@ -17,7 +17,7 @@ import picaset
 from picaset.estimators.set_classifier import SetClassifier
 from picaset.estimators.set_regressor import SetRegressor
 from picaset.estimators.set_training import kept_for_validation
-from picaset.models.set_predictor import POOLS, SetPredictor
+from picaset.networks.set_predictor import POOLS, SetPredictor
 from picaset.operators import buckets
 from picaset.operators.simple_pools import MaxPool
 from picaset.sets import SetBatch

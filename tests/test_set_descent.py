@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.models.set_descent import NeverLonger, SetDescent
+from picaset.lab.networks.set_descent import NeverLonger, SetDescent
 
 
 def small(**options) -> SetDescent:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from picaset.experiments import experiment
-from picaset.reports import shipping
-from picaset.training.loop import start
+from picaset.lab.experiments import experiment
+from picaset.lab.reports import shipping
+from picaset.lab.training.loop import start
 
 ROOT = Path(__file__).parent.parent
 ship = runpy.run_path(str(ROOT / "examples/ship_picture_networks.py"))["ship"]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from picaset.data.folders import cache_folder, data_root, use_data_root
-from picaset.data.small_norb import halved, has_small_norb, load_small_norb, read_numbers, read_original
-from picaset.data.views import LABELS, TRAINING_INSTANCES, Views
-from picaset.data.views_file import read_views, write_views
+from picaset.lab.data.folders import cache_folder, data_root, use_data_root
+from picaset.lab.data.small_norb import halved, has_small_norb, load_small_norb, read_numbers, read_original
+from picaset.lab.data.views import LABELS, TRAINING_INSTANCES, Views
+from picaset.lab.data.views_file import read_views, write_views
 from tests.norb_files import STEMS, bytes_of, small_half, write_half
 
 REAL = Path(os.environ.get("PICASET_DATA", "/nowhere")) / "smallnorb"
@@ -70,7 +70,7 @@ def test_originals_in_a_folder_for_reading_only_are_read_all_the_same(folder, tm
     def refused(*_):
         raise PermissionError
 
-    monkeypatch.setattr("picaset.data.small_norb.write_views", refused)
+    monkeypatch.setattr("picaset.lab.data.small_norb.write_views", refused)
     write_half(folder, "testing", small_half("testing"))
     assert [len(half) for half in load_small_norb(tmp_path)] == [4, 4]
 

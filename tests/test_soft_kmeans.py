@@ -13,7 +13,7 @@ from sklearn.mixture import GaussianMixture
 from torch.testing import assert_close
 
 from picaset import Mixture, PicasoPool, SoftKMeans, em_step, log_likelihood
-from picaset.data.gaussian_mixtures import draw_mixtures
+from picaset.lab.data.gaussian_mixtures import draw_mixtures
 from tests.operators import DIM, TEMPLATES
 from tests.random_sets import Sets, sets
 

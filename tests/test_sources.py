@@ -26,10 +26,10 @@ from picaset import (
     SortPool,
     stream,
 )
-from picaset.scale.file_sources import from_parquet, from_safetensors
-from picaset.scale.large_set import LargeSet
-from picaset.scale.reading import Reading
-from picaset.scale.sources import InMemory
+from picaset.large.file_sources import from_parquet, from_safetensors
+from picaset.large.large_set import LargeSet
+from picaset.large.reading import Reading
+from picaset.large.sources import InMemory
 from tests.operators import DIM, HEADS, TEMPLATES
 
 pytestmark = pytest.mark.as_installed
@@ -141,8 +141,8 @@ def test_gradients_reach_the_parameters_of_a_transform(elements, pool):
 @pytest.fixture
 def threads_for_all(monkeypatch):
     """Chunks of any size are handed from thread to thread."""
-    monkeypatch.setattr("picaset.scale.sources.WORTH_A_THREAD", 1)
-    monkeypatch.setattr("picaset.scale.spill.WORTH_A_THREAD", 1)
+    monkeypatch.setattr("picaset.large.sources.WORTH_A_THREAD", 1)
+    monkeypatch.setattr("picaset.large.spill.WORTH_A_THREAD", 1)
 
 
 @pytest.mark.usefixtures("threads_for_all")
@@ -384,7 +384,7 @@ def test_a_full_disk_while_layers_are_kept_is_one_clear_error_and_leaves_nothing
 
 
 def test_layers_are_kept_where_that_pays(elements, tmp_path, monkeypatch):
-    from picaset.scale import spill
+    from picaset.large import spill
 
     network, decided = Picaso(DIM, 2, dim=8, num_heads=2, num_inducing=3), []
     original = spill.Spilled.pays

@@ -21,8 +21,8 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
-from picaset.commands import main
-from picaset.models.mixture_network import MixtureNetwork
+from picaset.cli import main
+from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.operators.mixture import log_likelihood
 from picaset.studio.rooms.cluster import methods
 from picaset.studio.server import listen
@@ -45,7 +45,7 @@ def here(studio_weights):
 def test_an_answer_is_what_the_shipped_network_says(here, name):
     points = blobs(70, shift=2)
     answer = here.fit(points, name).json()
-    network = MixtureNetwork.from_pretrained(ROOT / "picaset/weights" / methods.NETWORKS[name]).float()
+    network = MixtureNetwork.from_pretrained(ROOT / "picaset/studio/weights" / methods.NETWORKS[name]).float()
     mixture = network(torch.tensor([points]))
     found = log_likelihood(mixture, torch.tensor([points]))
     assert answer["log_likelihood"] == pytest.approx(found.item(), abs=1e-3)

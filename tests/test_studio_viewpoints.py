@@ -8,12 +8,12 @@ import pytest
 import torch
 from PIL import Image
 
-from picaset.data.crops import centre_crops, normalised, patches
-from picaset.data.toys import GRIDS, SEED, Grid, photograph, render_toys
-from picaset.data.views import CATEGORIES
-from picaset.experiments import experiment
-from picaset.models.picaso import Picaso
-from picaset.models.view_classifier import ViewClassifier
+from picaset.lab.data.crops import centre_crops, normalised, patches
+from picaset.lab.data.toys import GRIDS, SEED, Grid, photograph, render_toys
+from picaset.lab.data.views import CATEGORIES
+from picaset.lab.experiments import experiment
+from picaset.lab.networks.view_classifier import ViewClassifier
+from picaset.networks.picaso import Picaso
 from picaset.studio.errors import Refused
 from picaset.studio.read_once import ReadOnce
 from picaset.studio.rooms import Settings

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picaset.data.tables import read_table
+from picaset.tables.table import read_table
 
 
 def write(tmp_path: Path, text: str, name: str = "points.csv") -> Path:

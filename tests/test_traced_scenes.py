@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from picaset.data import traced_scenes
-from picaset.data.render import rays
-from picaset.data.scene_layouts import RADII, draw_layouts, level_directions
-from picaset.data.scenes import PROPERTIES, in_words
-from picaset.data.traced_scenes import (
+from picaset.lab.data import traced_scenes
+from picaset.lab.data.render import rays
+from picaset.lab.data.scene_layouts import RADII, draw_layouts, level_directions
+from picaset.lab.data.scenes import PROPERTIES, in_words
+from picaset.lab.data.traced_scenes import (
     COLOURS,
     STRETCH,
     furnish,

@@ -21,16 +21,16 @@ from safetensors.torch import load_file
 from torch.multiprocessing.spawn import ProcessRaisedException
 from torch.testing import assert_close
 
-from picaset.commands import main
-from picaset.data.folders import MissingDataError
-from picaset.experiments import EXPERIMENTS, experiment
-from picaset.training import loop, run_directory
-from picaset.training.ahead import made_ahead
-from picaset.training.experiment import Experiment, Training
-from picaset.training.launch import wait_for
-from picaset.training.loop import resume, start
-from picaset.training.run_directory import RunDirectory, run_name
-from picaset.training.schedules import learning_rate
+from picaset.cli import main
+from picaset.lab.data.folders import MissingDataError
+from picaset.lab.experiments import EXPERIMENTS, experiment
+from picaset.lab.training import loop, run_directory
+from picaset.lab.training.ahead import made_ahead
+from picaset.lab.training.experiment import Experiment, Training
+from picaset.lab.training.launch import wait_for
+from picaset.lab.training.loop import resume, start
+from picaset.lab.training.run_directory import RunDirectory, run_name
+from picaset.lab.training.schedules import learning_rate
 from tests.celeba_files import write_celeba
 from tests.clevr_files import write_clevr
 
@@ -364,7 +364,7 @@ def test_the_command_says_that_a_run_exists_before_any_data_is_made(unbroken, tm
 
 @pytest.mark.parametrize("json", [False, True])
 def test_only_the_first_process_speaks(json, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("picaset.commands.train.start", lambda *given, **options: {"best_score": 1.0, "seconds": 2.0})
+    monkeypatch.setattr("picaset.cli.train.start", lambda *given, **options: {"best_score": 1.0, "seconds": 2.0})
     command = ["train", SMOKE.name, "--profile", SMOKE.profile, "--out", str(tmp_path), *(["--json"] * json)]
     for rank, lines in (("0", 1 if json else 2), ("1", 0)):
         monkeypatch.setenv("RANK", rank)

@@ -9,16 +9,16 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from picaset.commands import main
-from picaset.data.crops import augmented, centre_crops, normalised
-from picaset.experiments import experiment
-from picaset.experiments.viewpoints import FOR_ELEVATIONS, ROWS, for_split, quick
-from picaset.models.convolutional_stem import ConvolutionalStem
-from picaset.models.view_classifier import ViewClassifier
-from picaset.tasks.viewpoint_scores import Look, accuracies, examples, predict
-from picaset.tasks.viewpoints import Viewpoints, objects, shuffled, some
-from picaset.training.loop import resume, start
-from picaset.training.run_directory import RunDirectory
+from picaset.cli import main
+from picaset.lab.data.crops import augmented, centre_crops, normalised
+from picaset.lab.experiments import experiment
+from picaset.lab.experiments.viewpoints import FOR_ELEVATIONS, ROWS, for_split, quick
+from picaset.lab.networks.convolutional_stem import ConvolutionalStem
+from picaset.lab.networks.view_classifier import ViewClassifier
+from picaset.lab.tasks.viewpoint_scores import Look, accuracies, examples, predict
+from picaset.lab.tasks.viewpoints import Viewpoints, objects, shuffled, some
+from picaset.lab.training.loop import resume, start
+from picaset.lab.training.run_directory import RunDirectory
 
 TINY = Viewpoints(data="toys-tiny", dim=16, num_heads=2, num_inducing=4, num_scored=10)
 
@@ -85,7 +85,7 @@ def test_training_never_sees_a_novel_viewpoint_or_a_test_object(split, monkeypat
         seen.append(images)
         return augmented(images, augmentation, generator=generator)
 
-    monkeypatch.setattr("picaset.tasks.viewpoints.augmented", remembered)
+    monkeypatch.setattr("picaset.lab.tasks.viewpoints.augmented", remembered)
     task = replace(TINY, split=split, network="view-classifier", stereo=True)
     task.batch(0, seed=0, num_examples=len(familiar), progress=0.0)
     assert {image.numpy().tobytes() for image in seen[0]} == {image.numpy().tobytes() for image in familiar.images}
@@ -123,8 +123,8 @@ def test_accuracies_are_the_shares_of_right_answers():
 
 
 def test_of_many_examples_a_part_is_moved_each_with_its_own_answer(monkeypatch):
-    monkeypatch.setattr("picaset.tasks.viewpoint_scores.MOST_MOVED", 20)
-    monkeypatch.setattr("picaset.tasks.viewpoint_scores.MARGIN", 0)
+    monkeypatch.setattr("picaset.lab.tasks.viewpoint_scores.MOST_MOVED", 20)
+    monkeypatch.setattr("picaset.lab.tasks.viewpoint_scores.MARGIN", 0)
     views = objects("toys-tiny")[1]
     oracle = Oracle(centre_crops(views.images), views.category, torch.zeros(len(views), dtype=torch.bool))
     found = accuracies(oracle, views, "azimuth", Look(bag=False), stereo=True, most=0)

@@ -9,18 +9,18 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.commands import main
-from picaset.data.views import CATEGORIES
-from picaset.experiments import experiment
-from picaset.experiments.tables import TABLE_3
-from picaset.experiments.viewpoints import ROWS
-from picaset.reports.figures import new_figure
-from picaset.reports.records import Record
-from picaset.reports.reproduction import tables_of, write_report
-from picaset.reports.viewpoint_look import chosen_views, draw_panel, see
-from picaset.reports.viewpoints import NAMES, table_3
-from picaset.reports.viewpoints_figures import by_distance
-from picaset.training.run_directory import RunDirectory
+from picaset.cli import main
+from picaset.figures import new_figure
+from picaset.lab.data.views import CATEGORIES
+from picaset.lab.experiments import experiment
+from picaset.lab.experiments.tables import TABLE_3
+from picaset.lab.experiments.viewpoints import ROWS
+from picaset.lab.reports.records import Record
+from picaset.lab.reports.reproduction import tables_of, write_report
+from picaset.lab.reports.viewpoint_look import chosen_views, draw_panel, see
+from picaset.lab.reports.viewpoints import NAMES, table_3
+from picaset.lab.reports.viewpoints_figures import by_distance
+from picaset.lab.training.run_directory import RunDirectory
 
 ENVIRONMENT = {"hardware": "abacus", "commit": "abc"}
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.data.crops import (
+from picaset.lab.data.crops import (
     CROP,
     Augmentation,
     augmented,
@@ -19,7 +19,7 @@ from picaset.data.crops import (
     random_shifts,
     warped,
 )
-from picaset.data.views import LABELS, Views, degrees_from_training
+from picaset.lab.data.views import LABELS, Views, degrees_from_training
 
 SHIFTS = torch.tensor([[0, 0], [-8, 8], [3, -5]])
 

@@ -23,9 +23,9 @@ from picaset.estimators.scikit_learn import (
     validate_data,
 )
 from picaset.estimators.sets_of_arrays import read_sets
+from picaset.large.large_set import LargeSet
+from picaset.large.progress import watching
 from picaset.operators.canonicalize import canonical_of
-from picaset.scale.large_set import LargeSet
-from picaset.scale.progress import watching
 from picaset.sets import SetBatch, offsets_of
 
 Floats = NDArray[np.float64]

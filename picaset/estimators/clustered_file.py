@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from picaset.data.large_tables import LargeTable
 from picaset.estimators.amortized_mixture import AmortizedMixture
 from picaset.estimators.clustered_table import EVERYTHING, described, write_entries
 from picaset.files import replacing
+from picaset.tables.large_table import LargeTable
 
 SHOWN = 20_000
 """Points that a figure shows."""

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from picaset.data.tables import Table, columns_of_numbers
 from picaset.estimators.amortized_mixture import AmortizedMixture
 from picaset.files import replacing
+from picaset.tables.table import Table, columns_of_numbers
 
 EVERYTHING = "all"
 """The name of the set where no column says which set a row belongs to."""

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from picaset.estimators.batched_em import LOG2_E, Starts, expect, features, from_sums, sums_of
 from picaset.estimators.mixture_search import in_place
+from picaset.large.file_sources import open_source
+from picaset.large.large_set import LargeSet
+from picaset.large.progress import Watcher
+from picaset.large.reading import Reading
+from picaset.large.statistics import Sums
 from picaset.operators.canonicalize import Place
-from picaset.scale.file_sources import open_source
-from picaset.scale.large_set import LargeSet
-from picaset.scale.progress import Watcher
-from picaset.scale.reading import Reading
-from picaset.scale.statistics import Sums
 
 CALLER = "AmortizedMixture.fit_stream"
 SAMPLE = 20_000

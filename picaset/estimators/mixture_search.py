@@ -20,7 +20,7 @@ from torch import Tensor
 
 from picaset.estimators.batched_em import Points, Starts, climb, features
 from picaset.estimators.seeding import seeds
-from picaset.models.mixture_proposer import MixtureProposer
+from picaset.networks.mixture_proposer import MixtureProposer
 from picaset.operators.buckets import in_buckets
 from picaset.operators.canonicalize import Place, canonical_of
 from picaset.sets import SetBatch

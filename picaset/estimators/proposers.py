@@ -9,8 +9,8 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from picaset.models.mixture_proposer import MixtureProposer
-from picaset.models.pretrained import read_description
+from picaset.networks.mixture_proposer import MixtureProposer
+from picaset.networks.pretrained import read_description
 
 SHIPPED = Path(str(resources.files("picaset"))) / "weights"
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from picaset.files import read_json, replacing
-from picaset.models.pretrained import PretrainedNetwork
+from picaset.networks.pretrained import PretrainedNetwork
 
 FILE = "estimator.json"
 FORMAT = "picaset-estimator"

@@ -18,7 +18,7 @@ from picaset.estimators.made_odd import SMALLEST, Examples, labelled, made_odd
 from picaset.estimators.saved import read_estimator, write_estimator
 from picaset.estimators.scikit_learn import BaseEstimator, check_is_fitted, check_random_state
 from picaset.estimators.sets_of_arrays import read_sets
-from picaset.models.element_scorer import ElementPool, ElementScorer
+from picaset.networks.element_scorer import ElementPool, ElementScorer
 from picaset.sets import SetBatch
 
 Floats = NDArray[np.float64]

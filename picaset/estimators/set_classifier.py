@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 from picaset.estimators.scikit_learn import ClassifierMixin, check_classification_targets, compute_class_weight
 from picaset.estimators.set_estimator import Floats, SetEstimator
 from picaset.estimators.set_training import Loss
-from picaset.models.pooled import Encoder
-from picaset.models.set_predictor import PredictorPool
+from picaset.networks.pooled import Encoder
+from picaset.networks.set_predictor import PredictorPool
 
 
 class SetClassifier(ClassifierMixin, SetEstimator):

@@ -14,8 +14,8 @@ from picaset.estimators.saved import read_estimator, write_estimator
 from picaset.estimators.scikit_learn import BaseEstimator, check_is_fitted, check_random_state
 from picaset.estimators.set_training import Loss, Schedule, in_batches, kept_for_validation, outputs_of, train_network
 from picaset.estimators.sets_of_arrays import read_sets
-from picaset.models.pooled import Encoder
-from picaset.models.set_predictor import ENCODERS, POOLS, PredictorPool, SetPredictor
+from picaset.networks.pooled import Encoder
+from picaset.networks.set_predictor import ENCODERS, POOLS, PredictorPool, SetPredictor
 
 Floats = NDArray[np.float64]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from picaset.data.tables import Table, columns_of_numbers
 from picaset.estimators.clustered_table import in_order_of_appearance
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.files import replacing
+from picaset.tables.table import Table, columns_of_numbers
 
 
 @dataclass(frozen=True)

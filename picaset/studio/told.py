@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from picaset.models.pretrained import read_description
+from picaset.networks.pretrained import read_description
 from picaset.studio.errors import Refused
 
 MOST_SEED = 1_000_000

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fastapi import APIRouter
 
-from picaset.models.shipped import WEIGHTS
+from picaset.lab.networks.shipped import WEIGHTS
 
 Name = TypeVar("Name", bound=str)
 

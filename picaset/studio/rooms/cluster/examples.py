@@ -7,7 +7,7 @@ from importlib import resources
 import torch
 from torch import Tensor
 
-from picaset.data.gaussian_mixtures import draw_mixtures, generator_for
+from picaset.lab.data.gaussian_mixtures import draw_mixtures, generator_for
 from picaset.studio.rooms.cluster.schemas import Example, ExampleName, SomePoints, as_point
 
 TITLES = {
@@ -61,7 +61,7 @@ def moons(generator: torch.Generator) -> Tensor:
 
 def island(seed: int) -> list[list[float]]:
     """One island of the file that comes with picaset, moved and scaled to where the networks were trained."""
-    text = (resources.files("picaset") / "data" / "islands.csv").read_text()
+    text = (resources.files("picaset") / "tables" / "islands.csv").read_text()
     rows = list(csv.DictReader(text.splitlines()))
     names = sorted({row["island"] for row in rows})
     chosen = names[seed % len(names)]

@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from picaset.models.mixture_network import MixtureNetwork
-from picaset.models.mixture_steps import mixture_steps
+from picaset.lab.networks.mixture_network import MixtureNetwork
+from picaset.lab.networks.mixture_steps import mixture_steps
 from picaset.operators.mixture import Mixture, joint_log_density
 from picaset.sets import SetBatch
 from picaset.studio.lane import or_error
 from picaset.studio.rooms.cluster.schemas import Component, Method, MethodName, Step, as_point, short
 
-WEIGHTS = Path(str(resources.files("picaset"))) / "weights"
+WEIGHTS = Path(str(resources.files("picaset"))) / "studio" / "weights"
 NETWORKS = {
     MethodName.PICASO: "mixture_picaso",
     MethodName.PICASO_CANONICAL: "mixture_picaso_canonical",

@@ -70,7 +70,7 @@ export class Points {
   }
 }
 
-// The same as Move in picaset/data/gaussian_mixtures.py: scaled and rotated about the origin, then shifted along both axes.
+// The same as Move in picaset/lab/data/gaussian_mixtures.py: scaled and rotated about the origin, then shifted along both axes.
 export class Move {
   constructor({ shift = 0, scale = 1, degrees = 0 } = {}) {
     Object.assign(this, { shift, scale, degrees });

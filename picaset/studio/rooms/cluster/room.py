@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query
 
-from picaset.data.tables import table_of_csv
 from picaset.studio.errors import REFUSALS, Refused
 from picaset.studio.lane import Lane
 from picaset.studio.rooms import Room, Settings
@@ -34,6 +33,7 @@ from picaset.studio.rooms.cluster.schemas import (
     as_point,
 )
 from picaset.studio.told import Seed
+from picaset.tables.table import table_of_csv
 
 
 class Workers:

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from picaset.data.celeba import read_celeba
-from picaset.data.drawn_faces import draw_faces
-from picaset.data.faces import Faces
-from picaset.data.folders import cache_folder, data_root
-from picaset.data.odd_sets import draw_odd_sets, pairs_with_enough
+from picaset.lab.data.celeba import read_celeba
+from picaset.lab.data.drawn_faces import draw_faces
+from picaset.lab.data.faces import Faces
+from picaset.lab.data.folders import cache_folder, data_root
+from picaset.lab.data.odd_sets import draw_odd_sets, pairs_with_enough
+from picaset.lab.tasks.odd_one_out import DRAWN_SEED
 from picaset.studio.errors import Refused
 from picaset.studio.read_once import ReadOnce
 from picaset.studio.rooms.odd.schemas import Face, FaceSet, Kind, SourceName
 from picaset.studio.told import Source
-from picaset.tasks.odd_one_out import DRAWN_SEED
 
 NUM_DRAWN = 512
 TOLD = {

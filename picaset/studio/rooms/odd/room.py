@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from picaset.data.odd_sets import LARGEST, SMALLEST
+from picaset.lab.data.odd_sets import LARGEST, SMALLEST
 from picaset.studio.errors import REFUSALS
 from picaset.studio.lane import Lane
 from picaset.studio.pictures import IS_PICTURE, Picture, png_of

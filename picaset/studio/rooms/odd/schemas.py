@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from picaset.data.odd_sets import LARGEST, SMALLEST
+from picaset.lab.data.odd_sets import LARGEST, SMALLEST
 from picaset.studio.gesture import Gesture
 from picaset.studio.told import Model, Source
 

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from picaset.models.odd_one_out import OddOneOutNetwork
+from picaset.lab.networks.odd_one_out import OddOneOutNetwork
+from picaset.lab.tasks.odd_one_out_scores import as_tensor
 from picaset.studio.lane import or_error
 from picaset.studio.rooms.odd.faces import Pool
 from picaset.studio.rooms.odd.schemas import ModelName, SourceName
 from picaset.studio.told import Model
-from picaset.tasks.odd_one_out_scores import as_tensor
 
 FOLDERS = {
     ModelName.GENERALIZED: "odd_one_out_faces",

@@ -6,10 +6,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from picaset.reports.records import Record, read_record
-from picaset.reports.reproduction import tables_of
+from picaset.lab.reports.records import Record, read_record
+from picaset.lab.reports.reproduction import tables_of
+from picaset.lab.training.run_directory import RunDirectory
 from picaset.studio.rooms.runs.schemas import RunDetail, RunList, RunSummary, Setting, TableCell, TableOfPaper, Tables
-from picaset.training.run_directory import RunDirectory
 
 MOST_RUNS = 500
 MOST_CURVE_POINTS = 2000

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from picaset.data.clevr import read_clevr
-from picaset.data.folders import cache_folder, data_root
-from picaset.data.render import Cameras
-from picaset.data.scene_vectors import Objects
-from picaset.data.scenes import Scenes
-from picaset.data.traced_scene import trace_scene
-from picaset.data.traced_scenes import STRETCH, usual_cameras
+from picaset.lab.data.clevr import read_clevr
+from picaset.lab.data.folders import cache_folder, data_root
+from picaset.lab.data.render import Cameras
+from picaset.lab.data.scene_vectors import Objects
+from picaset.lab.data.scenes import Scenes
+from picaset.lab.data.traced_scene import trace_scene
+from picaset.lab.data.traced_scenes import STRETCH, usual_cameras
 from picaset.studio.errors import Refused
 from picaset.studio.read_once import ReadOnce
 from picaset.studio.rooms.scenes.schemas import Scene, SourceName

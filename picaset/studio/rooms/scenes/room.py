@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from picaset.data.scene_layouts import FEWEST_OBJECTS
-from picaset.data.scenes import MOST_OBJECTS
+from picaset.lab.data.scene_layouts import FEWEST_OBJECTS
+from picaset.lab.data.scenes import MOST_OBJECTS
 from picaset.studio.errors import REFUSALS
 from picaset.studio.lane import Lane
 from picaset.studio.pictures import IS_PICTURE, PICTURE, Picture

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from picaset.data.scene_layouts import FEWEST_OBJECTS
-from picaset.data.scenes import MOST_OBJECTS
+from picaset.lab.data.scene_layouts import FEWEST_OBJECTS
+from picaset.lab.data.scenes import MOST_OBJECTS
 from picaset.studio import told
 from picaset.studio.gesture import Gesture
 from picaset.studio.told import Seed, Source

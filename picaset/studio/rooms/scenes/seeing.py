@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from picaset.data.render import project
-from picaset.data.scenes import in_words
-from picaset.models.scene_network import SceneNetwork, steps_in_testing
+from picaset.lab.data.render import project
+from picaset.lab.data.scenes import in_words
+from picaset.lab.networks.scene_network import SceneNetwork, steps_in_testing
+from picaset.lab.tasks.scene_marks import mark
 from picaset.studio.lane import or_error
 from picaset.studio.pictures import PICTURE, png_of
 from picaset.studio.rooms.scenes.pictures import CLEAR, Pictures, Shot
 from picaset.studio.rooms.scenes.schemas import Model, ModelName, Prediction, Scene, Step, Thing
 from picaset.studio.told import config_of
-from picaset.tasks.scene_marks import mark
 
 FOLDERS = {
     ModelName.OURS: "scenes_ours",

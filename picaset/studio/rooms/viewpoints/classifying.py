@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
-from picaset.models.deep_sets import DeepSets
-from picaset.models.picaso import Picaso
-from picaset.models.pretrained import PretrainedNetwork
-from picaset.models.set_transformer import SetTransformer
-from picaset.models.view_classifier import ViewClassifier
+from picaset.lab.networks.view_classifier import ViewClassifier
+from picaset.lab.tasks.viewpoint_attention import as_shown, attention_to_places, heat_of, hottest
+from picaset.networks.deep_sets import DeepSets
+from picaset.networks.picaso import Picaso
+from picaset.networks.pretrained import PretrainedNetwork
+from picaset.networks.set_transformer import SetTransformer
 from picaset.studio.lane import or_error
 from picaset.studio.pictures import PICTURE, png_of
 from picaset.studio.rooms.viewpoints.photographs import Photographs
 from picaset.studio.rooms.viewpoints.schemas import Model, ModelName, View
 from picaset.studio.told import config_of
-from picaset.tasks.viewpoint_attention import as_shown, attention_to_places, heat_of, hottest
 
 PATCH_NUMBERS = 16
 """Of a patch, for each camera."""

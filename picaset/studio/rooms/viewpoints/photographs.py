@@ -7,10 +7,10 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from picaset.data.folders import data_root
-from picaset.data.small_norb import has_small_norb, load_small_norb
-from picaset.data.toys import GRIDS, SEED, Grid, photograph
-from picaset.data.views import CATEGORIES, LABELS, Views
+from picaset.lab.data.folders import data_root
+from picaset.lab.data.small_norb import has_small_norb, load_small_norb
+from picaset.lab.data.toys import GRIDS, SEED, Grid, photograph
+from picaset.lab.data.views import CATEGORIES, LABELS, Views
 from picaset.studio.errors import Refused
 from picaset.studio.read_once import ReadOnce
 from picaset.studio.rooms.viewpoints.schemas import Source, SourceName, View

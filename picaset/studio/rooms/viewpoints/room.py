@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from picaset.data.crops import CROP
-from picaset.data.views import CATEGORIES, LABELS, SIZE, TRAINING_AZIMUTHS
+from picaset.lab.data.crops import CROP
+from picaset.lab.data.views import CATEGORIES, LABELS, SIZE, TRAINING_AZIMUTHS
 from picaset.studio.errors import REFUSALS
 from picaset.studio.lane import Lane
 from picaset.studio.pictures import IS_PICTURE, PICTURE, Picture

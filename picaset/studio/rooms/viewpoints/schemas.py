@@ -17,7 +17,7 @@ class SourceName(StrEnum):
 
 
 class Category(StrEnum):
-    """What a toy is: :data:`picaset.data.views.CATEGORIES`."""
+    """What a toy is: :data:`picaset.lab.data.views.CATEGORIES`."""
 
     ANIMAL = "animal"
     HUMAN = "human"

@@ -1,0 +1,79 @@
+"""The command line: one file per command, one library call each."""
+
+import inspect
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, Protocol, Union, cast, runtime_checkable
+
+import tyro
+
+from picaset.cli.cluster import Cluster
+from picaset.cli.evaluate import Evaluate
+from picaset.cli.experiments import Experiments
+from picaset.cli.faces import Faces
+from picaset.cli.look import Look
+from picaset.cli.odd import Odd
+from picaset.cli.pool import Pool
+from picaset.cli.report import Report
+from picaset.cli.reproduce import Reproduce
+from picaset.cli.studio import Studio
+from picaset.cli.tour import Tour
+from picaset.cli.train import Train
+from picaset.cli.train_clusterer import TrainClusterer
+from picaset.cli.version import Version
+from picaset.extras import MissingExtraError
+
+
+@runtime_checkable
+class Command(Protocol):
+    """What a command is, once its arguments are read."""
+
+    def run(self) -> int: ...
+
+
+COMMANDS: dict[str, type[Command]] = {
+    "tour": Tour,
+    "studio": Studio,
+    "cluster": Cluster,
+    "train-clusterer": TrainClusterer,
+    "odd": Odd,
+    "faces": Faces,
+    "experiments": Experiments,
+    "train": Train,
+    "evaluate": Evaluate,
+    "look": Look,
+    "reproduce": Reproduce,
+    "report": Report,
+    "pool": Pool,
+    "version": Version,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; a user's mistake ends in one line and a non-zero code, never in a traceback."""
+    command = parse(arguments)
+    try:
+        return command.run()
+    except (MissingExtraError, OSError, ValueError) as error:
+        print(f"picaset: {in_one_line(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stopped:
+        print(f"picaset: {str(stopped) or 'stopped'}", file=sys.stderr)
+        return 130
+
+
+def in_one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def parse(arguments: Sequence[str] | None) -> Command:
+    choices = tuple(
+        # The whole docstring, so that its examples are in the help.
+        Annotated[Any, tyro.conf.subcommand(name, constructor=command, description=inspect.getdoc(command))]
+        for name, command in COMMANDS.items()
+    )
+    description = "Networks that take sets as input."
+    union = cast(Any, Union[choices])  # noqa: UP007 - made at run time
+    return tyro.cli(union, prog="picaset", description=description, args=arguments)

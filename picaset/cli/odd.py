@@ -1,0 +1,98 @@
+"""``picaset odd``"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from picaset.extras import require
+from picaset.tables.table import read_table
+
+MOST_PRINTED = 20
+"""Sets of which the most suspicious row is printed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd:
+    """Find the rows of a file that do not belong to their set, though each may be ordinary by itself.
+
+    Reads CSV (with or without a header), Parquet and NPY; a column says which set a row belongs to. What belongs
+    together is learned from the sets themselves, so there should be many.
+
+    Examples:
+        picaset odd --example --set shelf --steps 60 --scores scores.csv --save detector
+        picaset odd --example --set shelf --detector detector --json
+    """
+
+    file: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = None
+    """The rows: .csv, .tsv, .txt, .parquet or .npy."""
+    example: bool = False
+    """Take an example that is made on the spot instead of a file."""
+    set: str
+    """The column that says which set a row belongs to."""
+    columns: tuple[str, ...] = ()
+    """Features; all columns of numbers if none is named."""
+    detector: Path | None = None
+    """Score with a detector that --save wrote, instead of learning from these sets."""
+    save: Path | None = None
+    """Keep the detector in this folder."""
+    scores: Path | None = None
+    """Write the rows with the score of each to this CSV file."""
+    steps: int = 1000
+    """Training steps; a thousand take a minute or two."""
+    seed: int = 0
+    """Seeds the training."""
+    json: bool = False
+    """Print the most suspicious row of every set as one JSON line, and nothing else."""
+
+    def run(self) -> int:
+        if (self.file is None) != self.example:
+            raise ValueError("give either a file or --example.")
+        if self.scores is not None and (self.scores.suffix != ".csv" or not self.scores.parent.is_dir()):
+            raise ValueError(f"--scores must be a .csv file in a folder that exists; got {self.scores}.")
+        require("sklearn", extra="estimators", purpose="picaset odd")
+        from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
+        from picaset.estimators.suspicious_rows import find_suspicious
+        from picaset.tables.example_shelves import shelves
+
+        table = shelves() if self.file is None else read_table(self.file)
+        if self.detector is None:
+            detector = SetAnomalyDetector(max_iter=self.steps, random_state=self.seed, verbose=not self.json)
+        else:
+            detector = SetAnomalyDetector.load(self.detector)
+        found = find_suspicious(
+            table, detector, set_column=self.set, columns=self.columns, fitted=self.detector is not None
+        )
+        if self.save is not None:
+            detector.save(self.save)
+        if self.scores is not None:
+            found.write(self.scores)
+        entries = found.most_suspicious()
+        if self.json:
+            print(json.dumps({"sets": entries}))
+        else:
+            self.show(entries, found.columns)
+        return 0
+
+    def show(self, entries: list[dict[str, Any]], columns: Any) -> None:
+        console = Console(highlight=False)
+        console.print(
+            f"{len(entries)} sets, features {', '.join(columns)}; a score above 0 is more likely odd than not"
+        )
+        table = Table()
+        for name in ("set", "rows", "most suspicious", "score", "called odd"):
+            table.add_column(name, justify="left" if name in ("set", "most suspicious") else "right")
+        for entry in entries[:MOST_PRINTED]:
+            table.add_row(
+                entry["set"], str(entry["rows"]), entry["place"], f"{entry['score']:.2f}", str(entry["all_odd"])
+            )
+        console.print(table)
+        if len(entries) > MOST_PRINTED:
+            console.print(f"and {len(entries) - MOST_PRINTED} sets more; --scores writes every row, --json all sets")
+        for path in (self.scores, self.save):
+            if path is not None:
+                console.print(f"written: {path}")

@@ -1,0 +1,84 @@
+"""``picaset tour``"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from picaset.files import made_folder
+from picaset.lab.reports.template_walk import draw_template_walk, walk_through_mixture
+from picaset.operators.picaso import PicasoPool
+from picaset.sets import SetBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tour:
+    """See in seconds what a set operator does.
+
+    Pools sets of different sizes, checks on screen that neither order nor padding matters, and draws templates walking
+    step by step to the clusters of a set.
+
+    Examples:
+        picaset tour
+        picaset tour --out figures --seed 3
+    """
+
+    out: Path = Path("tour")
+    """Folder that the figure is written to."""
+    seed: int = 45
+    """Chooses the sets that are shown."""
+
+    @torch.no_grad()
+    def run(self) -> int:
+        made_folder(self.out)
+        console = Console(highlight=False)
+        generator = torch.Generator().manual_seed(self.seed)
+        sets = [torch.randn(size, 16, generator=generator) for size in (700, 41, 5, 1, 0)]
+        torch.manual_seed(self.seed)  # pyright: ignore[reportUnknownMemberType]
+        pool = PicasoPool(16, num_templates=4, num_heads=2).eval()
+        show_pooling(pool, sets, console)
+        agrees = show_laws(pool, sets, generator, console)
+        for path in draw_template_walk(walk_through_mixture(seed=self.seed), self.out):
+            console.print(f"[bold]Figure[/]  {path}")
+        return 0 if agrees else 1
+
+
+def show_pooling(pool: PicasoPool, sets: list[torch.Tensor], console: Console) -> None:
+    """Sets of any size, in one call, to the same number of vectors."""
+    batch = SetBatch.from_list(sets)
+    pooled = pool(batch)
+    console.print("[bold]PicasoPool(16, num_templates=4, num_heads=2)[/] on one batch of sets")
+    table = Table()
+    table.add_column("set of", justify="right")
+    table.add_column("pooled to")
+    table.add_column("first template, first values")
+    for size, templates in zip(batch.sizes, pooled, strict=True):
+        values = "  ".join(f"{float(value):+.3f}" for value in templates[0, :4])
+        table.add_row(f"{int(size)} element{'s' * (int(size) != 1)}", " x ".join(map(str, templates.shape)), values)
+    console.print(table)
+
+
+def show_laws(pool: PicasoPool, sets: list[torch.Tensor], generator: torch.Generator, console: Console) -> bool:
+    """Things that must not matter, and by how much the result moves; whether all stayed within rounding."""
+    elements, mask = SetBatch.from_list(sets).to_padded()
+    expected = pool(elements, mask)
+    order = torch.randperm(elements.shape[1], generator=generator)
+    poisoned = elements.masked_fill(~mask[..., None], torch.nan)
+    changes = {
+        "elements in another order": pool(elements[:, order], mask[:, order]),
+        "padding filled with NaN": pool(poisoned, mask),
+        "packed without padding": pool(SetBatch.from_list(sets)),
+        "one set at a time": torch.cat([pool(one[None]) for one in sets]),
+    }
+    console.print("[bold]What must not matter[/], and how far it moves the result")
+    table = Table()
+    table.add_column("change")
+    table.add_column("largest difference", justify="right")
+    table.add_column("verdict")
+    agreements = [torch.allclose(result, expected, atol=1e-5) for result in changes.values()]
+    for (change, result), agrees in zip(changes.items(), agreements, strict=True):
+        table.add_row(change, f"{float((result - expected).abs().max()):.1e}", "same" if agrees else "DIFFERENT")
+    console.print(table)
+    return all(agreements)

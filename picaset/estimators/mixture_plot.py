@@ -1,0 +1,61 @@
+"""Points of one set or several, in the colours of their components, with an ellipse for each component."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from picaset.figures import COLOURS, new_figure
+from picaset.files import replacing
+
+MOST_SHOWN = 12
+"""Sets that one figure has room for."""
+
+
+class Panel(NamedTuple):
+    """One set: its points (N, 2), the component of each, and the mixture, (K, 2) each."""
+
+    title: str
+    points: NDArray[np.floating]
+    labels: NDArray[np.int64]
+    means: NDArray[np.floating]
+    variances: NDArray[np.floating]
+
+
+def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path) -> None:
+    """Write a figure, in the format that the suffix names."""
+    shown = panels[:MOST_SHOWN]
+    columns = min(len(shown), 4 if len(shown) > 6 else 3)
+    rows = math.ceil(len(shown) / columns)
+    size = 6.0 if len(shown) == 1 else 3.4
+    figure = new_figure(size * columns, size * rows)
+    axes = figure.subplots(rows, columns, squeeze=False).flat
+    for axis, panel in zip(axes, shown, strict=False):
+        draw_panel(axis, panel)
+        axis.set_aspect("equal", adjustable="datalim")
+        axis.set_title(panel.title, fontsize=11)
+        axis.set_xlabel(axis_names[0])
+        axis.set_ylabel(axis_names[1])
+    for axis in list(axes)[len(shown) :]:
+        axis.set_visible(False)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
+
+
+def draw_panel(axis: Any, panel: Panel) -> None:
+    from matplotlib.patches import Ellipse
+
+    dot = 14 if len(panel.points) < 300 else 6
+    for component, (mean, variance) in enumerate(zip(panel.means, panel.variances, strict=True)):
+        colour = COLOURS[component % len(COLOURS)]
+        held = panel.points[panel.labels == component]
+        axis.scatter(held[:, 0], held[:, 1], s=dot, color=colour, alpha=0.5, linewidths=0)
+        width, height = 4 * np.sqrt(variance)  # two deviations to each side
+        axis.add_patch(Ellipse(mean, width, height, facecolor="none", edgecolor=colour, linewidth=2))
+        axis.plot(*mean, marker="+", markersize=9, color=colour, markeredgewidth=2)
+    axis.tick_params(labelsize=8, colors="#777777")
+    axis.grid(color="#eeeeee")
+    axis.set_axisbelow(True)

@@ -1,0 +1,110 @@
+"""Which image of a set is the odd one: an image stem, then a score for each element of the set (Table 4).
+
+Dimensions:  B sets   N images (padded)   S pixels a side   A albums   P images of an album   M sets of an album
+"""
+
+from typing import Any, Unpack
+
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor
+
+from picaset.checks import check_mask
+from picaset.lab.networks.image_stems import Stem, as_numbers, image_stem
+from picaset.networks.element_scorer import ElementEncoder, ElementPool, ElementScorer
+from picaset.networks.pretrained import PretrainedNetwork
+from picaset.operators.block import BlockOptions
+
+
+class OddOneOutNetwork(PretrainedNetwork):
+    """Score every image of a set by how little it fits the others.
+
+    The rows of the paper's table differ in ``encoder``, ``pool`` and ``num_decoder_blocks``; see
+    :class:`ElementScorer` for what these are.
+
+    Args:
+        stem: ``"nine"``, the paper's nine convolutions, or ``"light"``, for 64 x 64 pixels.
+        dim: Features of an image's vector, and inside.
+        num_heads: Attention heads; divides ``dim``.
+        encoder: How the set of vectors is encoded.
+        num_encoder_blocks: Encoders, one after the other.
+        pool: What the set is pooled by.
+        num_templates: Vectors that it is pooled into.
+        num_steps: Steps of the cascade.
+        num_decoder_blocks: Self-attention blocks among the templates.
+        options: The keywords of :class:`MultiheadAttentionBlock`, for every block.
+
+    Shapes:
+        images    (B, N, 3, S, S)    bytes, or numbers from 0 to 1
+        mask      (B, N)             True where an image is present; None means all are
+        returns   (B, N)             minus infinity where an image is absent
+
+    Example:
+        >>> network = OddOneOutNetwork(dim=16, num_heads=2)
+        >>> network(torch.zeros(2, 5, 3, 64, 64)).shape
+        torch.Size([2, 5])
+    """
+
+    def __init__(
+        self,
+        *,
+        stem: Stem = "light",
+        dim: int = 256,
+        num_heads: int = 8,
+        encoder: ElementEncoder = "self",
+        num_encoder_blocks: int = 2,
+        pool: ElementPool = "generalized",
+        num_templates: int = 1,
+        num_steps: int = 3,
+        num_decoder_blocks: int = 0,
+        **options: Unpack[BlockOptions],
+    ) -> None:
+        inside: dict[str, Any] = dict(
+            dim=dim,
+            num_heads=num_heads,
+            encoder=encoder,
+            num_encoder_blocks=num_encoder_blocks,
+            pool=pool,
+            num_templates=num_templates,
+            num_steps=num_steps,
+            num_decoder_blocks=num_decoder_blocks,
+            **options,
+        )
+        super().__init__(dict(stem=stem, **inside))
+        self.stem = image_stem(stem, dim, caller=type(self).__name__)
+        self.scorer = ElementScorer(dim, **inside)
+
+    def forward(
+        self,
+        images: Float[Tensor, "B N 3 S S"] | UInt8[Tensor, "B N 3 S S"],
+        mask: Bool[Tensor, "B N"] | None = None,
+        *,
+        members: Int[Tensor, "B M n"] | None = None,
+    ) -> Float[Tensor, "B N"] | Float[Tensor, "B M n"]:
+        """The score of every image of a set, higher for one that fits less.
+
+        With ``members``, images are albums that many sets are made from, and each is looked at once: scores are those
+        of the sets of each album, whose images ``members`` counts.
+        """
+        check_images(images, mask)
+        if mask is not None:  # before the stem: what an absent image holds must not reach the gradients
+            images = images.masked_fill(~mask[..., None, None, None], 0)
+        vectors: Tensor = self.look(images.flatten(0, 1)).view(*images.shape[:2], -1)  # (B, N, E)
+        if members is None:
+            return self.scorer(vectors, mask)
+        of_sets = vectors[torch.arange(len(members), device=members.device)[:, None, None], members]
+        return self.scorer(of_sets.flatten(0, 1)).unflatten(0, members.shape[:2])
+
+    def look(self, images: Float[Tensor, "P 3 S S"] | UInt8[Tensor, "P 3 S S"]) -> Float[Tensor, "P E"]:
+        """The vector of each image by itself, which can be kept."""
+        return self.stem(as_numbers(images, like=next(self.stem.parameters())))
+
+
+def check_images(images: Tensor, mask: Tensor | None) -> None:
+    if images.dim() != 5 or images.shape[2] != 3:
+        hint = " One set is a batch of one: pass images[None]." if images.dim() == 4 else ""
+        raise ValueError(f"OddOneOutNetwork: images must have shape (B, N, 3, S, S); got {tuple(images.shape)}.{hint}")
+    if images.dtype is not torch.uint8 and not images.is_floating_point():
+        raise TypeError(f"OddOneOutNetwork: images must be bytes, or numbers from 0 to 1; got {images.dtype}.")
+    if mask is not None:
+        check_mask(mask, images, caller="OddOneOutNetwork")

@@ -1,0 +1,97 @@
+"""A classifier of pictures that looks again and again: convolutions, attention among places, a cascade.
+
+Dimensions:  B images   C channels   S pixels   N places   K templates   D features
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from picaset.checks import check_divides, check_positive
+from picaset.lab.networks.convolutional_stem import ConvolutionalStem
+from picaset.networks.pretrained import PretrainedNetwork
+from picaset.operators.encoders import SelfAttention
+from picaset.operators.picaso import PicasoPool
+from picaset.operators.trace import Trace
+
+
+class ViewClassifier(PretrainedNetwork):
+    """A PICASO classifier with a convolutional stem, beyond the paper: places with positions instead of bare patches.
+
+    Several templates look for different parts; each gives its own opinion, and the opinions are averaged. While
+    training, whole places are left out at random, so that no single part decides.
+
+    Args:
+        num_classes: Classes.
+        channels_in: Channels of an image: 1 for one camera, 2 for a stereo pair.
+        image_size: Pixels of an image, in each direction.
+        dim: Features inside; a multiple of 8.
+        num_heads: Attention heads; divides ``dim``.
+        num_stem_blocks: Residual convolutions of the stem.
+        num_encoder_blocks: Self-attention blocks among the places.
+        num_templates: Templates of the cascade.
+        num_steps: Steps of the cascade.
+        patch_dropout: Share of the places left out while training.
+        dropout: Share of the features left out before the last map while training.
+
+    Shapes:
+        images    (B, C, S, S)
+        returns   (B, num_classes)     before the softmax
+
+    Example:
+        >>> ViewClassifier(5, dim=16, num_heads=2)(torch.randn(3, 1, 32, 32)).shape
+        torch.Size([3, 5])
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        channels_in: int = 1,
+        image_size: int = 32,
+        dim: int = 128,
+        num_heads: int = 4,
+        num_stem_blocks: int = 1,
+        num_encoder_blocks: int = 1,
+        num_templates: int = 4,
+        num_steps: int = 3,
+        patch_dropout: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:
+        check_positive(caller="ViewClassifier", num_classes=num_classes)
+        check_divides(num_heads, dim, caller="ViewClassifier")
+        for name, share in (("patch_dropout", patch_dropout), ("dropout", dropout)):
+            if not 0 <= share < 1:
+                raise ValueError(f"ViewClassifier: {name} must be at least 0 and below 1; got {share}.")
+        super().__init__(
+            dict(
+                num_classes=num_classes, channels_in=channels_in, image_size=image_size, dim=dim, num_heads=num_heads,
+                num_stem_blocks=num_stem_blocks, num_encoder_blocks=num_encoder_blocks, num_templates=num_templates,
+                num_steps=num_steps, patch_dropout=patch_dropout, dropout=dropout,
+            )
+        )  # fmt: skip
+        self.patch_dropout = patch_dropout
+        self.stem = ConvolutionalStem(channels_in, dim, image_size=image_size, num_blocks=num_stem_blocks)
+        self.encoders = nn.ModuleList(
+            SelfAttention(dim, dim, num_heads=num_heads, norm=True) for _ in range(num_encoder_blocks)
+        )
+        self.pool = PicasoPool(dim, num_templates=num_templates, num_heads=num_heads, num_steps=num_steps, norm=True)
+        self.decoder = nn.Sequential(nn.Dropout(dropout), nn.Linear(dim, num_classes))
+
+    def forward(self, images: Float[Tensor, "B C S S"]) -> Float[Tensor, "B classes"]:
+        elements, mask = self.encode(images)
+        return self.decoder(self.pool(elements, mask)).mean(dim=1)
+
+    def encode(self, images: Float[Tensor, "B C S S"]) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
+        """The places as the cascade sees them, and which of them are there."""
+        elements, mask = self.stem(images), None
+        if self.training and self.patch_dropout:
+            mask = torch.rand(elements.shape[:2], device=elements.device) >= self.patch_dropout
+        for encoder in self.encoders:
+            elements = encoder(elements, mask)
+        return elements, mask
+
+    def trace(self, images: Float[Tensor, "B C S S"]) -> Trace:
+        """The templates, and their attention to the places row by row, at every step of the cascade."""
+        elements, mask = self.encode(images)
+        return self.pool.trace(elements, mask)

@@ -1,0 +1,241 @@
+"""Odd one out: find the image of a set that lacks the two attributes which all others share (Table 4, Figures 1 and 5).
+
+Scored by the areas under the curves of operating points (AUROC) and of precision against recall (AUPR), over the
+elements of all sets together, and by how often the odd one has the highest score. Training, validation and test sets
+come from the official parts of the data, never from one pool.
+
+Dimensions:  B sets   N images of a set   F faces   A albums of a batch   M sets of an album
+"""
+
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from picaset.lab.data.celeba import read_celeba
+from picaset.lab.data.drawn_faces import draw_faces
+from picaset.lab.data.faces import Faces, Part
+from picaset.lab.data.folders import cache_folder, data_folder
+from picaset.lab.data.odd_sets import (
+    Album,
+    OddSets,
+    album_of,
+    draw_album,
+    fixed_sets,
+    pairs_with_enough,
+    shaken,
+)
+from picaset.lab.networks.image_stems import Stem
+from picaset.lab.networks.odd_one_out import OddOneOutNetwork
+from picaset.lab.tasks.odd_one_out_scores import Objective, as_tensor, found_of, odd_one_out_loss
+from picaset.networks.element_scorer import ElementEncoder, ElementPool
+from picaset.operators.block import Form
+
+SIZES = (3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Of the sets that a trained network is scored on, as far as there are images enough."""
+SETS_OF_A_SIZE = 500
+NUM_SHOWN = 24
+"""Test sets whose scores are kept for the figures."""
+DRAWN_SEED = 2021
+"""Of the stand-in, the same for every run."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OddOneOut:
+    """Set anomaly detection on faces."""
+
+    data: Literal["drawn", "celeba"] = "drawn"
+    """The stand-in, or CelebA below PICASET_DATA."""
+    num_faces: int = 4096
+    """Faces of the stand-in."""
+    stem: Stem = "light"
+    """The paper's nine convolutions, or fewer for two cores."""
+    encoder: ElementEncoder = "self"
+    """rFF, SA, or rFF + SA."""
+    num_encoder_blocks: int = 2
+    """Encoders, one after the other."""
+    pool: ElementPool = "generalized"
+    """PMA, PB or GPB."""
+    num_templates: int = 1
+    """Vectors that a set is pooled into."""
+    num_steps: int = 3
+    """Steps of the cascade."""
+    num_decoder_blocks: int = 0
+    """Self-attention blocks among the templates."""
+    dim: int = 256
+    """Features of an image's vector, and inside."""
+    num_heads: int = 8
+    """Attention heads; divides the width."""
+    form: Form = "authors"
+    """The block as the published programs have it, or as the paper's equation does."""
+    norm: bool = True
+    """Layer norm after each sum of a block."""
+    objective: Objective = "elements"
+    """Cross-entropy over the elements, or what the authors' program computes."""
+    set_size: int = 8
+    """Images of a set."""
+    num_fixed_sets: int = 800
+    """Training sets that stay the same, as in the paper; 0 draws fresh ones at every step."""
+    drawn_per_album: int = 1
+    """Of fresh sets, those whose images make an album."""
+    sets_per_album: int = 1
+    """Of fresh sets, those made from the images of an album, which are looked at once; an album is an example."""
+    shake: bool = False
+    """Show training images mirrored and moved by up to four pixels, at random."""
+    num_test_sets: int = 200
+    """Sets that a trained network is scored on, as many as in the paper."""
+    num_scored_sets: int = 500
+    """Sets of the validation part that it is scored on while training."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_faces", "drawn_per_album", "sets_per_album", "num_test_sets", "num_scored_sets"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        if self.sets_per_album < self.drawn_per_album:
+            raise ValueError(
+                f"sets_per_album must be at least drawn_per_album, {self.drawn_per_album}; got {self.sets_per_album}."
+            )
+        if self.num_fixed_sets and self.sets_per_album > 1:
+            raise ValueError("fixed sets have images of their own: num_fixed_sets must be 0, or sets_per_album 1.")
+        if self.set_size not in range(3, 65):
+            raise ValueError(f"set_size must be from 3 to 64; got {self.set_size}.")
+
+    def build_network(self) -> OddOneOutNetwork:
+        return OddOneOutNetwork(
+            stem=self.stem,
+            dim=self.dim,
+            num_heads=self.num_heads,
+            encoder=self.encoder,
+            num_encoder_blocks=self.num_encoder_blocks,
+            pool=self.pool,
+            num_templates=self.num_templates,
+            num_steps=self.num_steps,
+            num_decoder_blocks=self.num_decoder_blocks,
+            form=self.form,
+            norm=self.norm,
+        )
+
+    def read_network(self, directory: Path) -> OddOneOutNetwork:
+        return OddOneOutNetwork.from_pretrained(directory)
+
+    def faces(self) -> Faces:
+        if self.data == "drawn":
+            return draw_faces(self.num_faces, seed=DRAWN_SEED)
+        return read_celeba(data_folder("celeba"), cache_folder())
+
+    def sets(self, part: Part, num_sets: int, set_size: int | None = None) -> OddSets:
+        return fixed_sets(self.faces(), part, num_sets, set_size or self.set_size)
+
+    def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Tensor, ...]:
+        albums = [self.album(step * num_examples + index, seed) for index in range(num_examples)]
+        return (
+            as_tensor(np.stack([album.images for album in albums])),
+            torch.as_tensor(np.stack([album.members for album in albums])),
+            torch.as_tensor(np.stack([album.odd for album in albums])),
+        )
+
+    def album(self, number: int, seed: int) -> Album:
+        """The example of this number, counted through all steps; the same whenever it is asked for."""
+        faces, generator = self.faces(), np.random.default_rng([seed, number])
+        if self.num_fixed_sets:
+            epoch, place = divmod(number, self.num_fixed_sets)
+            one = np.random.default_rng([seed, epoch, 0]).permutation(self.num_fixed_sets)[place]
+            chosen = remembered_sets(self, "train", self.num_fixed_sets)
+            album = album_of(faces, OddSets(*(part[one : one + 1] for part in chosen)))
+        else:
+            album = draw_album(
+                faces,
+                "train",
+                num_drawn=self.drawn_per_album,
+                num_sets=self.sets_per_album,
+                set_size=self.set_size,
+                generator=generator,
+            )
+        return album._replace(images=shaken(album.images, generator)) if self.shake else album
+
+    def loss(self, network: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        images, members, odd = batch
+        scores = network(images, members=members)  # (A, M, N)
+        return odd_one_out_loss(scores.flatten(0, 1), odd.flatten(), loss=self.objective)
+
+    def score(self, network: nn.Module) -> dict[str, float]:
+        vectors = self.vectors(network, "validation")
+        found = found_of(*self.scored(network, vectors, self.sets("validation", self.num_scored_sets)))
+        return {"score": found["auroc"], **found}
+
+    def evaluate(self, network: nn.Module) -> dict[str, Any]:
+        vectors = self.vectors(network, "test")
+        sets = self.sets("test", self.num_test_sets)
+        scores, odd = self.scored(network, vectors, sets)
+        guesses = torch.rand(scores.shape, generator=torch.Generator().manual_seed(0))
+        by_size = [
+            {"set_size": size, **found_of(*self.scored(network, vectors, self.sets("test", self.many(), size)))}
+            for size in self.possible_sizes()
+        ]
+        faces = self.faces()
+        return {
+            "data": faces.description,
+            "test": {"num_sets": self.num_test_sets, **found_of(scores, odd)},
+            "random_guessing": found_of(guesses, odd),
+            "by_size": by_size,
+            "sets_of_a_size": self.many(),
+            "milliseconds_per_set": self.milliseconds_per_set(network, sets),
+            "shown": {
+                "members": sets.members[:NUM_SHOWN].tolist(),
+                "odd": sets.odd[:NUM_SHOWN].tolist(),
+                "attributes": [[faces.names[one] for one in pair] for pair in sets.pairs[:NUM_SHOWN]],
+                "scores": scores[:NUM_SHOWN].double().numpy().round(4).tolist(),
+            },
+        }
+
+    def describe_data(self) -> str:
+        kind = f"{self.num_fixed_sets} fixed" if self.num_fixed_sets else "fresh"
+        return f"{self.faces().description}; {kind} training sets and {self.num_test_sets} test sets of {self.set_size}"
+
+    def many(self) -> int:
+        """Sets of each size: enough for a steady number, and few where the test itself is small."""
+        return min(SETS_OF_A_SIZE, 5 * self.num_test_sets)
+
+    def possible_sizes(self) -> list[int]:
+        faces = self.faces()
+        attributes = faces.attributes[faces.of_part("test")]
+        return [size for size in SIZES if len(pairs_with_enough(attributes, size))]
+
+    @torch.no_grad()
+    def vectors(self, network: nn.Module, part: Part) -> Float[Tensor, "F E"]:
+        """Of every face, zeros for those of other parts: each image is looked at once, however many sets it is in."""
+        assert isinstance(network, OddOneOutNetwork)
+        faces, weight = self.faces(), next(network.parameters())
+        vectors = torch.zeros(len(faces), self.dim, dtype=weight.dtype, device=weight.device)
+        for some in np.array_split(faces.of_part(part), max(1, len(faces.of_part(part)) // 128)):
+            vectors[torch.as_tensor(some)] = network.look(as_tensor(faces.images[some]).to(weight.device))
+        return vectors
+
+    @torch.no_grad()
+    def scored(self, network: nn.Module, vectors: Tensor, sets: OddSets) -> tuple[Float[Tensor, "B N"], Tensor]:
+        """How likely each image is to be the odd one, and which is."""
+        assert isinstance(network, OddOneOutNetwork)
+        scores = network.scorer(vectors[torch.as_tensor(sets.members)])
+        return scores.softmax(dim=1).cpu(), torch.as_tensor(sets.odd)
+
+    @torch.no_grad()
+    def milliseconds_per_set(self, network: nn.Module, sets: OddSets) -> float:
+        """From images to scores, eight sets at a time."""
+        device = next(network.parameters()).device
+        images = as_tensor(self.faces().images[sets.members[:8]]).to(device)
+        network(images)
+        began = time.perf_counter()
+        for _ in range(5):
+            network(images)
+        return 1e3 * (time.perf_counter() - began) / (5 * len(images))
+
+
+@cache
+def remembered_sets(task: OddOneOut, part: Part, num_sets: int) -> OddSets:
+    return task.sets(part, num_sets)

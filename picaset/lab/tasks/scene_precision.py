@@ -1,0 +1,70 @@
+"""Average precision of predicted objects, as a metric that adds up over batches and processes.
+
+Dimensions:  B images   K predictions   M objects   T thresholds
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torchmetrics import Metric
+
+from picaset.lab.data.scene_vectors import from_vectors
+from picaset.lab.tasks.scene_hits import THRESHOLDS, area, ranked, right_ones
+
+
+class ScenePrecision(Metric):
+    """Average precision at each threshold, over all images that were ever given.
+
+    Who takes an object is decided among the predictions of its image, so that images can be given in any batches, and
+    on any devices; only the ranking waits until all are there.
+
+    Args:
+        thresholds: Largest distances at which a prediction is right, exclusive.
+
+    Shapes:
+        predicted  (B, K, 19)    vectors; the first number ranks
+        wanted     (B, M, 19)    vectors; zeros where there is no object
+        compute    (T,)          between 0 and 1
+
+    Example:
+        >>> metric, wanted = ScenePrecision(), torch.rand(3, 10, 19).round()
+        >>> metric.update(wanted, wanted)
+        >>> metric.compute().shape
+        torch.Size([5])
+    """
+
+    full_state_update = False
+    higher_is_better = True
+    presence: list[Tensor]
+    right: list[Tensor]
+    num_objects: Tensor
+
+    def __init__(self, thresholds: Sequence[float] = THRESHOLDS, **options: Any) -> None:
+        super().__init__(**options)
+        self.thresholds = tuple(thresholds)
+        add = cast(Any, self).add_state
+        add("presence", default=[], dist_reduce_fx="cat")
+        add("right", default=[], dist_reduce_fx="cat")
+        add("num_objects", default=torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B M V"]) -> None:
+        (found, _), there = ranked(predicted), from_vectors(wanted)
+        right, _ = right_ones(found, there, torch.tensor(self.thresholds, device=predicted.device))
+        self.presence.append(found.presence.flatten())
+        self.right.append(right.flatten(0, 1))
+        self.num_objects += (there.presence > 0).sum()
+
+    def compute(self) -> Float[Tensor, " T"]:
+        if not self.presence or self.num_objects == 0:
+            raise ValueError("ScenePrecision: there are no objects to be found; update it with scenes first.")
+        presence, right = joined(self.presence), joined(self.right)
+        order = presence.argsort(descending=True, stable=True)
+        return area(right[order].double(), self.num_objects)
+
+
+def joined(parts: list[Tensor] | Tensor) -> Tensor:
+    """Batches together; between processes, torchmetrics has joined them already."""
+    return parts if isinstance(parts, Tensor) else torch.cat(parts)

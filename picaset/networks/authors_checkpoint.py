@@ -1,0 +1,152 @@
+"""Checkpoints of the public Set Transformer program, read into our network with the same outputs.
+
+Their names and ours, layer by layer:
+
+    enc.0.I, enc.0.mab0, enc.0.mab1    encoders.0.inducing, .gather, .spread        (ISAB)
+    enc.0.mab                          encoders.0.block                             (SAB)
+    dec.0.S, dec.0.mab                 pool.templates, pool.blocks.0                (PMA)
+    dec.1.mab                          decoder.0.block                              (SAB)
+    dec.2.weight                       decoder.1.weight                             (nn.Linear)
+
+and within a block fc_q, fc_k, fc_v, fc_o, ln0, ln1. Layers without weights (dropout) leave gaps
+in their numbering, which are passed over.
+"""
+
+import os
+import pickle
+import re
+import warnings
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from picaset.checks import check_positive
+from picaset.networks.pretrained import load_weights
+from picaset.networks.set_transformer import SetTransformer
+
+IN_A_BLOCK = {
+    "fc_q": "query_map",
+    "fc_k": "key_map",
+    "fc_v": "value_map",
+    "fc_o": "last_layer",
+    "ln0": "attended_norm",
+    "ln1": "last_norm",
+}
+NAME = re.compile(
+    r"(?P<part>enc|dec)\.(?P<number>\d+)\."
+    r"(?:(?P<vectors>I|S)|(?P<block>mab[01]?)\.(?P<map>fc_[qkvo]|ln[01])\.(?P<kind>weight|bias)"
+    r"|(?P<linear>weight|bias))"
+)
+
+
+def from_authors_checkpoint(path: str | os.PathLike[str], num_heads: int = 4) -> SetTransformer:
+    """A network with the weights of a checkpoint of the public Set Transformer program, in ``eval`` mode.
+
+    Args:
+        path: A file written by ``torch.save``: ``{"state_dict": ...}`` or a bare state dict. It is read with
+            ``weights_only=True``; a file that holds anything but tensors is refused.
+        num_heads: Attention heads; the file does not say.
+    """
+    check_positive(caller="from_authors_checkpoint", num_heads=num_heads)
+    weights = read_state_dict(Path(path))
+    layers = {part: layers_of(part, weights, source=path) for part in ("enc", "dec")}
+    encoders, decoders = layers["enc"], layers["dec"]
+    described = describe(encoders, decoders, source=path)
+    if described["dim"] % num_heads:
+        raise ValueError(f"{path} is {described['dim']} wide, which num_heads={num_heads} does not divide.")
+    network = SetTransformer(num_heads=num_heads, form="authors", **described)
+    renamed = {
+        f"encoders.{index}.{name}": tensor for index, layer in enumerate(encoders) for name, tensor in layer.items()
+    }
+    renamed |= {f"pool.{name.replace('block.', 'blocks.0.')}": tensor for name, tensor in decoders[0].items()}
+    renamed |= {
+        f"decoder.{index}.{name}": tensor for index, layer in enumerate(decoders[1:]) for name, tensor in layer.items()
+    }
+    load_weights(network, renamed, source=str(path))
+    return network.eval()
+
+
+def read_state_dict(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise FileNotFoundError(f"from_authors_checkpoint: {path} does not exist.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an unusual pickle: it is read or refused, with a reason
+            found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ValueError(
+            f"from_authors_checkpoint: {path} holds more than tensors, and loading it could run code. "
+            'Save {"state_dict": model.state_dict()} and try again.'
+        ) from None
+    except (RuntimeError, EOFError, KeyError, OSError, ValueError):
+        raise ValueError(
+            f"from_authors_checkpoint: {path} is not a file that torch.save wrote, or not the whole of one."
+        ) from None
+    if isinstance(found, dict) and "state_dict" in found:
+        found = cast(dict[str, Any], found)["state_dict"]
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(one, Tensor) for name, one in cast(dict[Any, Any], found).items()
+    ):
+        raise ValueError(
+            f'from_authors_checkpoint: {path} must hold a state dict, or {{"state_dict": ...}}; got something else.'
+        )
+    weights = cast(dict[str, Tensor], found)
+    return {name.removeprefix("module."): tensor for name, tensor in weights.items()}
+
+
+def layers_of(part: str, weights: dict[str, Tensor], *, source: object) -> list[dict[str, Tensor]]:
+    """The layers of the encoder or the decoder in order, their tensors under our names."""
+    numbered: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in weights.items():
+        match = NAME.fullmatch(name)
+        if match is None:
+            raise ValueError(
+                f"from_authors_checkpoint: {source} is not of the public Set Transformer program, "
+                f"which has no {name!r}."
+            )
+        if match["part"] == part:
+            numbered.setdefault(int(match["number"]), {})[our_name(match)] = (
+                tensor.squeeze(0) if match["vectors"] else tensor
+            )
+    return [numbered[number] for number in sorted(numbered)]
+
+
+def our_name(match: re.Match[str]) -> str:
+    if match["vectors"]:
+        return {"I": "inducing", "S": "templates"}[match["vectors"]]
+    if match["block"]:
+        block = {"mab0": "gather", "mab1": "spread", "mab": "block"}[match["block"]]
+        return f"{block}.{IN_A_BLOCK[match['map']]}.{match['kind']}"
+    return match["linear"]
+
+
+def describe(encoders: list[dict[str, Tensor]], decoders: list[dict[str, Tensor]], *, source: object) -> dict[str, Any]:
+    """The arguments of the network that a checkpoint's layers were trained as."""
+    kinds = {"induced" if "inducing" in layer else "self" for layer in encoders}
+    if len(kinds) != 1 or len(decoders) < 2 or "templates" not in decoders[0] or "weight" not in decoders[-1]:
+        raise ValueError(
+            f"from_authors_checkpoint: {source} must have encoders of one kind (ISAB or SAB), a PMA, SABs and a "
+            "last linear layer."
+        )
+    inducing = {layer["inducing"].shape[0] for layer in encoders if "inducing" in layer}
+    if len(inducing) > 1:
+        raise ValueError(
+            f"from_authors_checkpoint: {source} has encoders of {sorted(inducing)} inducing points; "
+            "a SetTransformer has one number for all."
+        )
+    first = encoders[0].get("spread.query_map.weight", encoders[0].get("block.query_map.weight"))
+    if first is None:
+        raise ValueError(f"from_authors_checkpoint: {source} has no query map in its first encoder.")
+    return {
+        "dim_in": first.shape[1],
+        "dim": first.shape[0],
+        "dim_out": decoders[-1]["weight"].shape[0],
+        "encoder": kinds.pop(),
+        "num_inducing": inducing.pop() if inducing else 1,
+        "num_encoder_blocks": len(encoders),
+        "num_outputs": decoders[0]["templates"].shape[0],
+        "num_decoder_blocks": len(decoders) - 2,
+        "norm": "block.attended_norm.weight" in decoders[0],
+    }

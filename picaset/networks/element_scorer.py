@@ -1,0 +1,147 @@
+"""From a set to a score for each of its elements: how little it fits the rest.
+
+The set is encoded and pooled, and every element is compared with what was pooled: the paper's difference layer, which
+makes the output follow the order of the elements and work for any number of them.
+
+Dimensions:  B sets   N elements (padded)   D features in   E features inside   K templates   total elements of all sets
+"""
+
+from typing import Any, Literal, Unpack, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from picaset.checks import check_choice, check_divides, check_positive
+from picaset.networks.pooled import attention_encoders
+from picaset.networks.pretrained import PretrainedNetwork
+from picaset.operators.attention_pools import AttentionPool
+from picaset.operators.block import BlockOptions
+from picaset.operators.buckets import encode_in_buckets
+from picaset.operators.encoders import SelfAttention
+from picaset.operators.generalized_picaso import GeneralizedPicaso
+from picaset.operators.inputs import check_fits, read_set
+from picaset.operators.picaso import PicasoPool
+from picaset.sets import SetBatch
+
+ElementEncoder = Literal["elementwise", "self", "elementwise+self"]
+ElementPool = Literal["attention", "picaso", "generalized"]
+
+
+class ElementScorer(PretrainedNetwork):
+    r"""Score every element of a set by its difference from what the set was pooled into.
+
+    .. math::  s_n = f(x_n - \bar t), \qquad \bar t = \text{the mean of the templates}, \qquad f \text{ of two layers}
+
+    With ``pool="generalized"`` the elements are those that the cascade has rewritten, otherwise the encoded ones.
+
+    Args:
+        dim_in: Features of an element.
+        dim: Features inside.
+        num_heads: Attention heads; divides ``dim``.
+        encoder: ``"elementwise"`` (rFF), ``"self"`` (SA) or one after the other, ``"elementwise+self"``.
+        num_encoder_blocks: Encoders, one after the other; half of them elementwise if there are both.
+        pool: ``"attention"`` (PMA), ``"picaso"`` (PB) or ``"generalized"`` (GPB).
+        num_templates: Vectors that the set is pooled into.
+        num_steps: Steps of the cascade, which share their weights.
+        num_decoder_blocks: Self-attention blocks among the templates, as in Set Transformer.
+        options: The keywords of :class:`MultiheadAttentionBlock`, for every block.
+
+    Shapes:
+        elements  (B, N, dim_in)    or a SetBatch
+        mask      (B, N)            True where an element is present; None means all are
+        returns   (B, N)            minus infinity where an element is absent; (total,) for a SetBatch
+
+    Example:
+        >>> scorer = ElementScorer(3, dim=16, num_heads=2)
+        >>> scorer(torch.randn(4, 8, 3)).softmax(dim=1).sum(dim=1)
+        tensor([1.0000, 1.0000, 1.0000, 1.0000], grad_fn=<SumBackward1>)
+    """
+
+    def __init__(
+        self,
+        dim_in: int,
+        *,
+        dim: int = 256,
+        num_heads: int = 8,
+        encoder: ElementEncoder = "self",
+        num_encoder_blocks: int = 2,
+        pool: ElementPool = "generalized",
+        num_templates: int = 1,
+        num_steps: int = 3,
+        num_decoder_blocks: int = 0,
+        **options: Unpack[BlockOptions],
+    ) -> None:
+        caller = type(self).__name__
+        check_positive(caller=caller, dim_in=dim_in, num_templates=num_templates)
+        check_divides(num_heads, dim, caller=caller)
+        check_choice(encoder, ("elementwise", "self", "elementwise+self"), caller=caller, name="encoder")
+        check_choice(pool, ("attention", "picaso", "generalized"), caller=caller, name="pool")
+        if encoder == "elementwise+self" and num_encoder_blocks < 2:
+            raise ValueError(
+                f"{caller}: encoder {encoder!r} needs at least 2 encoder blocks; got {num_encoder_blocks}."
+            )
+        super().__init__(
+            dict(
+                dim_in=dim_in,
+                dim=dim,
+                num_heads=num_heads,
+                encoder=encoder,
+                num_encoder_blocks=num_encoder_blocks,
+                pool=pool,
+                num_templates=num_templates,
+                num_steps=num_steps,
+                num_decoder_blocks=num_decoder_blocks,
+                **options,
+            )
+        )
+        self.dim_in = dim_in
+
+        def encoders(kind: Any, width: int, count: int) -> list[nn.Module]:
+            found = attention_encoders(
+                kind, width, dim, num_blocks=count, num_heads=num_heads, num_inducing=1, caller=caller, **options
+            )
+            return list(found)
+
+        half = num_encoder_blocks // 2
+        if encoder == "elementwise+self":
+            first, rest = encoders("elementwise", dim_in, half), encoders("self", dim, num_encoder_blocks - half)
+        else:
+            first, rest = encoders(encoder, dim_in, num_encoder_blocks), list[nn.Module]()
+        self.encoders = nn.ModuleList([*first, *rest])
+        cascade: Any = dict(num_templates=num_templates, num_heads=num_heads, **options)
+        if pool == "attention":
+            self.pool: nn.Module = AttentionPool(dim, **cascade)
+        else:
+            kind = PicasoPool if pool == "picaso" else GeneralizedPicaso
+            self.pool = kind(dim, num_steps=num_steps, **cascade)
+        self.decoder = nn.Sequential(
+            *(SelfAttention(dim, dim, num_heads=num_heads, **options) for _ in range(num_decoder_blocks))
+        )
+        self.judge = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 1))
+
+    def forward(
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+    ) -> Float[Tensor, "B N"] | Float[Tensor, " total"]:
+        """The score of every element, higher for one that fits less."""
+        if isinstance(elements, SetBatch):
+            check_fits(self, elements, mask)
+            return encode_in_buckets(elements, self.judged).elements[:, 0]
+        padded, present = read_set(self, elements, mask)
+        scores = self.judged(padded, present)[..., 0]
+        if present is not None:
+            scores = scores.masked_fill(~present, -torch.inf)
+        return scores[:, : elements.shape[1]]
+
+    def judged(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N 1"]:
+        for encoder in self.encoders:
+            elements = encoder(elements, mask)
+        if isinstance(self.pool, GeneralizedPicaso):
+            templates, updated = self.pool(elements, mask)
+            elements = cast(Tensor, updated)
+        else:
+            templates = self.pool(elements, mask)
+        pooled = self.decoder(templates).mean(dim=1, keepdim=True)  # (B, 1, E)
+        return self.judge(elements - pooled)

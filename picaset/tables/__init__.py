@@ -1,0 +1,1 @@
+"""Tables of numbers in files: CSV, Parquet and NPY."""
