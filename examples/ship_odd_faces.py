@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from picaset.lab.networks.shipped import ODD_FACES
+from picaset.lab.networks.odd_one_out import ODD_FACES
 from picaset.lab.reports.records import Record
 from picaset.lab.reports.shipping import arguments_of, bytes_of, command_of, finished, rounded, write_shipped
 from picaset.lab.tasks.odd_one_out import OddOneOut

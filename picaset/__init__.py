@@ -6,32 +6,27 @@ present, or as a :class:`SetBatch`, which holds sets of any sizes packed end to 
 
 from typing import TYPE_CHECKING, Any
 
-from picaset.batching import SimilarSizeBatches, collate
 from picaset.large.shard import shard
 from picaset.large.stream import stream
-from picaset.networks.deep_sets import DeepSets
-from picaset.networks.picaso import Picaso
-from picaset.networks.set_transformer import SetTransformer
+from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 from picaset.operators.attention_pools import AttentionPool, FeaturewiseAttentionPool, GatedAttentionPool
 from picaset.operators.block import MultiheadAttentionBlock
 from picaset.operators.canonicalize import Canonicalize
 from picaset.operators.encoders import Elementwise, InducedSelfAttention, SelfAttention
-from picaset.operators.generalized_picaso import GeneralizedPicaso
 from picaset.operators.janossy_pool import JanossyPool
 from picaset.operators.mixture import Mixture, em_step, log_likelihood
-from picaset.operators.picaso import PicasoPool
+from picaset.operators.picaso import GeneralizedPicaso, PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool
 from picaset.operators.slot_attention import SlotAttention
 from picaset.operators.soft_kmeans import SoftKMeans
 from picaset.operators.sort_pool import SortPool
 from picaset.operators.state import AttentionState
-from picaset.sets import SetBatch
+from picaset.sets import SetBatch, SimilarSizeBatches, collate
 
 if TYPE_CHECKING:
     from picaset.estimators.amortized_mixture import AmortizedMixture
     from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
-    from picaset.estimators.set_classifier import SetClassifier
-    from picaset.estimators.set_regressor import SetRegressor
+    from picaset.estimators.set_estimators import SetClassifier, SetRegressor
 
 __version__ = "0.1.0"
 
@@ -74,8 +69,8 @@ __all__ = [
 FROM_EXTRAS = {
     "AmortizedMixture": "picaset.estimators.amortized_mixture",
     "SetAnomalyDetector": "picaset.estimators.set_anomaly_detector",
-    "SetClassifier": "picaset.estimators.set_classifier",
-    "SetRegressor": "picaset.estimators.set_regressor",
+    "SetClassifier": "picaset.estimators.set_estimators",
+    "SetRegressor": "picaset.estimators.set_estimators",
 }
 """Names that need more than the core, and where they are; loaded on first use."""
 

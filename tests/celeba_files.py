@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from picaset.lab.data.drawn_faces import draw_faces
-from picaset.lab.data.faces import Faces
+from picaset.lab.data.face_sets import Faces
 
 
 def write_celeba(folder: Path, num_faces: int = 40) -> Faces:

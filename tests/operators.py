@@ -37,8 +37,7 @@ from picaset import (
     SumPool,
     em_step,
 )
-from picaset.large.cascades import ask
-from picaset.large.dispatch import read_large
+from picaset.large.rules import ask, read_large
 from tests import reference
 
 DIM, OUT, HEADS, TEMPLATES, INDUCING = 6, 10, 2, 3, 4

@@ -13,14 +13,11 @@ import torch
 import uvicorn
 from starlette.testclient import TestClient
 
-from picaset.lab.data.scene_vectors import DIM
-from picaset.lab.networks.odd_one_out import OddOneOutNetwork
+from picaset.lab.data.scenes import DIM
+from picaset.lab.networks.odd_one_out import WEIGHTS, OddOneOutNetwork
 from picaset.lab.networks.scene_network import SceneDecoder, SceneNetwork
-from picaset.lab.networks.shipped import WEIGHTS
 from picaset.lab.networks.view_classifier import ViewClassifier
-from picaset.networks.deep_sets import DeepSets
-from picaset.networks.picaso import Picaso
-from picaset.networks.set_transformer import SetTransformer
+from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 from picaset.studio.application import create_application
 from picaset.studio.rooms import Room, Settings, build_rooms
 from picaset.studio.server import hosts_of, listen

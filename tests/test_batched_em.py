@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from picaset import Mixture, em_step, log_likelihood
 from picaset.estimators.batched_em import Starts, climb, expect, features, maximize
-from picaset.estimators.seeding import drawn, seeds
+from picaset.estimators.initialization import drawn, seeds
 
 MIN_VARIANCE = 1e-6
 

@@ -5,8 +5,15 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.lab.networks.capsules import PUBLISHED, SMALL, CapsuleLayer, CapsuleNetwork, spread_loss, windows
-from picaset.lab.networks.em_routing import em_routing
+from picaset.lab.networks.capsules import (
+    PUBLISHED,
+    SMALL,
+    CapsuleLayer,
+    CapsuleNetwork,
+    em_routing,
+    spread_loss,
+    windows,
+)
 from tests import reference
 
 CHILDREN = torch.tensor([[0, 1, 2, 3], [2, 3, 4, 5]])

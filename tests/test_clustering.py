@@ -8,8 +8,7 @@ from sklearn.mixture import GaussianMixture
 from torch.testing import assert_close
 
 from picaset.lab.data.gaussian_mixtures import Move, batch_of_step, benchmark, draw_mixtures
-from picaset.lab.tasks.clustering import SHIFTS, Clustering, likelihoods
-from picaset.lab.tasks.clustering_by_em import evaluate_scikit_learn
+from picaset.lab.tasks.clustering import SHIFTS, Clustering, evaluate_scikit_learn, likelihoods
 from picaset.operators.mixture import log_likelihood
 
 

@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from picaset.operators import kernels, softmax_mean
-from picaset.operators.absorbed_attention import Absorbed, absorbed_attention, plain_attention
+from picaset.operators import absorbed_attention as absorbed_module
+from picaset.operators import kernels
+from picaset.operators.absorbed_attention import Absorbed, absorbed_attention, plain_absorbed_attention
 from tests.random_sets import draw_sets
 
 WAYS = {  # weights written out up to, rows of a chunk, smallest part of a set, threads
@@ -24,8 +25,8 @@ WAYS = {  # weights written out up to, rows of a chunk, smallest part of a set, 
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     written, rows, part, threads = WAYS[request.param]
-    monkeypatch.setattr(softmax_mean, "WRITTEN_OUT", written)
-    monkeypatch.setattr(softmax_mean, "ROWS_IN_CACHE", rows)
+    monkeypatch.setattr(absorbed_module, "WRITTEN_OUT", written)
+    monkeypatch.setattr(absorbed_module, "ROWS_IN_CACHE", rows)
     monkeypatch.setattr(kernels, "SMALLEST_PART", part)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -65,7 +66,7 @@ def test_every_way_gives_the_plain_equation_over_several_steps(way, sizes, maske
     plain = given[0]
     for _ in range(3):  # elements and maps are handed on, as a cascade does
         asked, absorbed = absorbed_attention(asked, absorbed, mask, SCALE)
-        plain = plain_attention(plain, Absorbed(*given[1:]), mask, SCALE)
+        plain = plain_absorbed_attention(plain, Absorbed(*given[1:]), mask, SCALE)
     assert_close(asked, plain)
     assert_close(torch.autograd.grad(asked.square().sum(), given), torch.autograd.grad(plain.square().sum(), given))
 
@@ -83,7 +84,9 @@ def test_what_needs_no_gradient_takes_none_from_the_others(way, frozen):
     asked = [one for index, one in enumerate(given) if index != frozen]
     given[frozen] = given[frozen].detach()
     found = torch.autograd.grad(attention(mask, *given).square().sum(), asked)
-    expected = torch.autograd.grad(plain_attention(given[0], Absorbed(*given[1:]), mask, SCALE).square().sum(), asked)
+    expected = torch.autograd.grad(
+        plain_absorbed_attention(given[0], Absorbed(*given[1:]), mask, SCALE).square().sum(), asked
+    )
     assert_close(found, expected)
 
 

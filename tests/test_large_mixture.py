@@ -14,7 +14,7 @@ from picaset.cli import main
 from picaset.estimators import large_mixture
 from picaset.estimators.large_mixture import draw_sample, open_points
 from picaset.lab.data import large_tables
-from picaset.large.progress import Silent
+from picaset.large.reading import Silent
 from picaset.tables.large_table import open_large_table
 
 

@@ -12,8 +12,7 @@ from torch.testing import assert_close
 
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.odd_one_out import ODD_ONE_OUT, ROWS
-from picaset.lab.tasks.odd_one_out import OddOneOut
-from picaset.lab.tasks.odd_one_out_scores import found_of, odd_one_out_loss
+from picaset.lab.tasks.odd_one_out import OddOneOut, found_of, odd_one_out_loss
 from picaset.lab.training.loop import resume, start
 from tests.celeba_files import write_celeba
 

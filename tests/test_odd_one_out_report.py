@@ -12,12 +12,17 @@ from picaset.cli import main
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.odd_one_out import ROWS, SEEDED, VARIANTS
 from picaset.lab.experiments.tables import TABLES
-from picaset.lab.networks.odd_one_out import OddOneOutNetwork
-from picaset.lab.networks.shipped import ODD_FACES, odd_faces_network
+from picaset.lab.networks.odd_one_out import ODD_FACES, OddOneOutNetwork, odd_faces_network
 from picaset.lab.reports.odd_faces import ScoredSet, draw_odd_faces, fresh_sets, shown_sets
-from picaset.lab.reports.odd_one_out import NAMES, answers, table_4, variants
-from picaset.lab.reports.odd_one_out_figures import by_size
-from picaset.lab.reports.odd_one_out_section import odd_one_out_section, odd_one_out_tables
+from picaset.lab.reports.odd_one_out import (
+    NAMES,
+    answers,
+    by_size,
+    odd_one_out_section,
+    odd_one_out_tables,
+    table_4,
+    variants,
+)
 from picaset.lab.reports.published import TABLE_4
 from picaset.lab.reports.records import Record, find_records
 from picaset.lab.reports.reproduction import tables_of, write_report

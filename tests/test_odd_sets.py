@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from picaset.lab.data.drawn_faces import ATTRIBUTES, NOT_WHEN_BALD, Portraits, draw_faces
-from picaset.lab.data.faces import PARTS, with_attributes
-from picaset.lab.data.odd_sets import (
+from picaset.lab.data.face_sets import (
+    PARTS,
     album_of,
     draw_album,
     draw_odd_sets,
     fixed_sets,
     pairs_with_enough,
     shaken,
+    with_attributes,
 )
 
 FACES = draw_faces(320, seed=3)

@@ -19,14 +19,13 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Imports point one way: a part may import from those above it. The library comes first, the laboratory after it, so
 # nothing that `pip install picaset` is for imports from the laboratory, the studio or the command line.
 LAYERS = [
-    "checks", "extras", "files", "figures", "sets", "batching", "operators", "large", "networks", "tables",
+    "checks", "extras", "files", "figures", "sets", "operators", "large", "networks", "tables",
     "estimators", "__init__", "models", "lab", "studio", "cli", "__main__",
 ]  # fmt: skip
 WITHIN_LAB = ["data", "networks", "tasks", "training", "experiments", "reports"]
 WITHIN_OPERATORS = [
-    "numerics", "templates", "state", "buckets", "inputs", "trace", "kernels", "softmax_mean", "absorbed_attention",
-    "softmax_attention", "attention", "block", "encoders", "simple_pools", "picaso",
-    "generalized_picaso", "attention_pools", "janossy_pool", "sort_pool", "slot_attention", "soft_kmeans", "mixture",
+    "state", "buckets", "base", "kernels", "absorbed_attention", "attention", "block", "encoders", "simple_pools",
+    "picaso", "attention_pools", "janossy_pool", "sort_pool", "slot_attention", "soft_kmeans", "mixture",
     "canonicalize",
 ]  # fmt: skip
 

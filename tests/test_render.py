@@ -8,10 +8,24 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.lab.data.render import GROUND, SKY, Background, Cameras, Lamps, light, project, rays, render, see
-from picaset.lab.data.solids import ABSENT, KINDS, Solids, blocked, nearest
-from picaset.lab.data.toy_shapes import build_toy, rotation
-from picaset.lab.data.toys import GRIDS, Grid, load_toys, photograph, render_toys
+from picaset.lab.data.ray_tracer import (
+    ABSENT,
+    GROUND,
+    KINDS,
+    SKY,
+    Background,
+    Cameras,
+    Lamps,
+    Solids,
+    blocked,
+    light,
+    nearest,
+    project,
+    rays,
+    render,
+    see,
+)
+from picaset.lab.data.toys import GRIDS, Grid, build_toy, load_toys, photograph, render_toys, rotation
 from picaset.lab.data.views import LABELS, TRAINING_INSTANCES
 
 SIZE = (33, 41)
@@ -306,7 +320,7 @@ def test_an_interrupted_rendering_leaves_nothing_behind(tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("picaset.lab.data.views_file.np.savez_compressed", interrupted)
+    monkeypatch.setattr("picaset.lab.data.views.np.savez_compressed", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load_toys("tiny")
     assert list(tmp_path.iterdir()) == []

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.lab.tasks.matching import assign
-from picaset.lab.tasks.scene_loss import scene_loss
+from picaset.lab.tasks.scene_loss import assign, scene_loss
 
 
 def random_vectors(seed: int, sets: int = 3, slots: int = 4) -> torch.Tensor:

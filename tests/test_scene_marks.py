@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from picaset.lab.data.scene_vectors import Objects, from_vectors, to_vectors
-from picaset.lab.tasks.scene_marks import mark
+from picaset.lab.data.scenes import Objects, from_vectors, to_vectors
+from picaset.lab.tasks.scene_scores import mark
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import picaset
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.scenes import SCENES
 from picaset.lab.networks.competing_cascade import CompetingCascade, highest_peaks
-from picaset.lab.networks.scene_encoder import Places, SceneEncoder
+from picaset.lab.networks.image_stems import Places, SceneEncoder
 from picaset.lab.networks.scene_network import DECODERS, LENGTH, SceneNetwork
 from picaset.lab.networks.set_descent import SetDescent
 from picaset.operators.picaso import PicasoPool

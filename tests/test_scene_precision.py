@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.lab.data.scene_vectors import from_vectors, to_vectors
-from picaset.lab.tasks.scene_hits import THRESHOLDS
+from picaset.lab.data.scenes import from_vectors, to_vectors
 from picaset.lab.tasks.scene_precision import ScenePrecision
+from picaset.lab.tasks.scene_scores import THRESHOLDS
 
 CUBE, BALL = (0, 0, 1, 0), (1, 1, 2, 1)
 

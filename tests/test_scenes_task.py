@@ -9,13 +9,13 @@ import torch
 from PIL import Image
 
 from picaset.lab.data.clevr import read_clevr
-from picaset.lab.data.scene_vectors import to_vectors
+from picaset.lab.data.scenes import to_vectors
 from picaset.lab.data.traced_scenes import cameras_of, load_traced_scenes
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.scenes import ROWS, SCENES, VARIANTS
 from picaset.lab.reports import scenes as tables
 from picaset.lab.reports.look import look
-from picaset.lab.reports.scene_figures import marked, shown_by
+from picaset.lab.reports.scenes import marked, shown_by
 from picaset.lab.tasks.scenes import SEEDS, SceneObjects
 from picaset.lab.training.loop import resume, start
 from tests.clevr_files import write_clevr

@@ -14,8 +14,8 @@ from sklearn.exceptions import NotFittedError
 
 import picaset
 from picaset.cli import main
-from picaset.estimators.made_odd import labelled, made_odd
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
+from picaset.estimators.synthetic_anomalies import labelled, made_odd
 from picaset.tables.example_shelves import along_lines, shelves
 
 

@@ -14,8 +14,7 @@ from sklearn.model_selection import cross_val_score
 from torch.testing import assert_close
 
 import picaset
-from picaset.estimators.set_classifier import SetClassifier
-from picaset.estimators.set_regressor import SetRegressor
+from picaset.estimators.set_estimators import SetClassifier, SetRegressor
 from picaset.estimators.set_training import kept_for_validation
 from picaset.networks.set_predictor import POOLS, SetPredictor
 from picaset.operators import buckets

@@ -14,8 +14,7 @@ import torch
 
 from picaset.lab.data.folders import cache_folder, data_root, use_data_root
 from picaset.lab.data.small_norb import halved, has_small_norb, load_small_norb, read_numbers, read_original
-from picaset.lab.data.views import LABELS, TRAINING_INSTANCES, Views
-from picaset.lab.data.views_file import read_views, write_views
+from picaset.lab.data.views import LABELS, TRAINING_INSTANCES, Views, read_views, write_views
 from tests.norb_files import STEMS, bytes_of, small_half, write_half
 
 REAL = Path(os.environ.get("PICASET_DATA", "/nowhere")) / "smallnorb"

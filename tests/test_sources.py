@@ -142,7 +142,7 @@ def test_gradients_reach_the_parameters_of_a_transform(elements, pool):
 def threads_for_all(monkeypatch):
     """Chunks of any size are handed from thread to thread."""
     monkeypatch.setattr("picaset.large.sources.WORTH_A_THREAD", 1)
-    monkeypatch.setattr("picaset.large.spill.WORTH_A_THREAD", 1)
+    monkeypatch.setattr("picaset.large.large_set.WORTH_A_THREAD", 1)
 
 
 @pytest.mark.usefixtures("threads_for_all")
@@ -384,20 +384,20 @@ def test_a_full_disk_while_layers_are_kept_is_one_clear_error_and_leaves_nothing
 
 
 def test_layers_are_kept_where_that_pays(elements, tmp_path, monkeypatch):
-    from picaset.large import spill
+    from picaset.large import large_set
 
     network, decided = Picaso(DIM, 2, dim=8, num_heads=2, num_inducing=3), []
-    original = spill.Spilled.pays
+    original = large_set.Spilled.pays
     for cheap in (True, False):
         monkeypatch.setattr(
-            spill.Spilled, "pays", lambda self, making, writing, chunk, cheap=cheap: decided.append(cheap) or cheap
+            large_set.Spilled, "pays", lambda self, making, writing, chunk, cheap=cheap: decided.append(cheap) or cheap
         )
         assert_close(stream(network, elements, 4, folder=tmp_path), network(elements[None]))
     assert decided == [True, True, False, False]
     reading = Reading(4, torch.float32, torch.device("cpu"), folder=tmp_path)
     large = LargeSet(InMemory(elements), reading).map(torch.relu)
     chunk = next(large.chunks("testing"))
-    assert original(spill.Spilled(large, reads=3), 1.0, 0.1, chunk)
-    assert not original(spill.Spilled(large, reads=3), 0.1, 1.0, chunk)
-    monkeypatch.setattr(spill.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10}))
-    assert not original(spill.Spilled(large, reads=3), 1.0, 0.1, chunk)
+    assert original(large_set.Spilled(large, reads=3), 1.0, 0.1, chunk)
+    assert not original(large_set.Spilled(large, reads=3), 0.1, 1.0, chunk)
+    monkeypatch.setattr(large_set.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10}))
+    assert not original(large_set.Spilled(large, reads=3), 1.0, 0.1, chunk)

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from picaset.studio.errors import Refused
 from picaset.studio.lane import Lane, or_error
 from picaset.studio.read_once import ReadOnce
 from picaset.studio.rooms.cluster import methods
-from picaset.studio.rooms.cluster.fit_process import FitProcess
+from picaset.studio.rooms.cluster.methods import FitProcess
 from picaset.studio.rooms.cluster.schemas import MethodName
+from picaset.studio.schemas import Refused
 from tests.studio import blobs
 
 

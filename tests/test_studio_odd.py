@@ -8,10 +8,8 @@ import torch
 from PIL import Image
 
 from picaset.lab.data.drawn_faces import draw_faces
-from picaset.lab.networks.odd_one_out import OddOneOutNetwork
-from picaset.lab.networks.shipped import odd_faces_network
-from picaset.lab.tasks.odd_one_out import DRAWN_SEED
-from picaset.lab.tasks.odd_one_out_scores import as_tensor
+from picaset.lab.networks.odd_one_out import OddOneOutNetwork, odd_faces_network
+from picaset.lab.tasks.odd_one_out import DRAWN_SEED, as_tensor
 from picaset.studio.rooms import Settings
 from picaset.studio.rooms.odd.faces import NUM_DRAWN, too_few
 from picaset.studio.rooms.odd.room import build_odd_room

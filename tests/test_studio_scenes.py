@@ -8,13 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from picaset.lab.data.render import see
-from picaset.lab.data.scene_vectors import from_vectors
-from picaset.lab.data.scenes import Scenes, in_words
-from picaset.lab.data.traced_scene import trace_scene
-from picaset.lab.data.traced_scenes import STRETCH, furnish
+from picaset.lab.data.ray_tracer import see
+from picaset.lab.data.scenes import Scenes, from_vectors, in_words
+from picaset.lab.data.traced_scenes import STRETCH, furnish, trace_scene
 from picaset.lab.networks.scene_network import SceneNetwork
-from picaset.lab.tasks.scene_marks import SURE
+from picaset.lab.tasks.scene_scores import SURE
 from picaset.studio.rooms import Settings
 from picaset.studio.rooms.scenes.pictures import CLEAR, TRACED_SEED
 from picaset.studio.rooms.scenes.room import build_scenes_room

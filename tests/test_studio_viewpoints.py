@@ -13,13 +13,12 @@ from picaset.lab.data.toys import GRIDS, SEED, Grid, photograph, render_toys
 from picaset.lab.data.views import CATEGORIES
 from picaset.lab.experiments import experiment
 from picaset.lab.networks.view_classifier import ViewClassifier
-from picaset.networks.picaso import Picaso
-from picaset.studio.errors import Refused
+from picaset.networks.set_networks import Picaso
 from picaset.studio.read_once import ReadOnce
 from picaset.studio.rooms import Settings
-from picaset.studio.rooms.viewpoints.photographs import Photographs
+from picaset.studio.rooms.viewpoints.photographs import Category, Photographs, SourceName, View
 from picaset.studio.rooms.viewpoints.room import build_viewpoints_room
-from picaset.studio.rooms.viewpoints.schemas import Category, SourceName, View
+from picaset.studio.schemas import Refused
 from tests.studio import studio
 
 VIEW = dict(category="truck", instance=2, elevation=3, azimuth=7, lighting=1)

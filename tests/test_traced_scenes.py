@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from picaset.lab.data import traced_scenes
-from picaset.lab.data.render import rays
+from picaset.lab.data.ray_tracer import rays
 from picaset.lab.data.scene_layouts import RADII, draw_layouts, level_directions
 from picaset.lab.data.scenes import PROPERTIES, in_words
 from picaset.lab.data.traced_scenes import (

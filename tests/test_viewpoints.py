@@ -13,7 +13,7 @@ from picaset.cli import main
 from picaset.lab.data.crops import augmented, centre_crops, normalised
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.viewpoints import FOR_ELEVATIONS, ROWS, for_split, quick
-from picaset.lab.networks.convolutional_stem import ConvolutionalStem
+from picaset.lab.networks.image_stems import ConvolutionalStem
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.viewpoint_scores import Look, accuracies, examples, predict
 from picaset.lab.tasks.viewpoints import Viewpoints, objects, shuffled, some

@@ -15,11 +15,10 @@ from picaset.lab.data.views import CATEGORIES
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.tables import TABLE_3
 from picaset.lab.experiments.viewpoints import ROWS
+from picaset.lab.reports.look import chosen_views, draw_panel, see
 from picaset.lab.reports.records import Record
 from picaset.lab.reports.reproduction import tables_of, write_report
-from picaset.lab.reports.viewpoint_look import chosen_views, draw_panel, see
-from picaset.lab.reports.viewpoints import NAMES, table_3
-from picaset.lab.reports.viewpoints_figures import by_distance
+from picaset.lab.reports.viewpoints import NAMES, by_distance, table_3
 from picaset.lab.training.run_directory import RunDirectory
 
 ENVIRONMENT = {"hardware": "abacus", "commit": "abc"}

@@ -103,7 +103,7 @@ class Cluster:
         return 0
 
     def in_parts(self, path: Path, estimator: Any) -> Any:
-        from picaset.estimators.clustered_file import cluster_file
+        from picaset.estimators.clustered_table import cluster_file
 
         for name, wanted in (("set", self.set is not None), ("compare", self.compare)):
             if wanted:
@@ -177,7 +177,7 @@ def components_table(clustered: Any) -> Table:
 
 def compare(clustered: Any) -> dict[str, Any]:
     """The same sets by scikit-learn, with as many components each, from ten starts."""
-    from picaset.estimators.scikit_learn import from_scikit_learn
+    from picaset.estimators.validation import from_scikit_learn
 
     gaussian_mixture = from_scikit_learn("sklearn.mixture", "GaussianMixture")
     found, seconds = list[float](), 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from picaset.lab.networks.shipped import odd_faces_network
+from picaset.lab.networks.odd_one_out import odd_faces_network
 from picaset.lab.reports.odd_faces import draw_odd_faces, fresh_sets
 
 

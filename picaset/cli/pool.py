@@ -14,10 +14,8 @@ from torch import Tensor
 from picaset.files import replacing
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.large.stream import stream
-from picaset.networks.deep_sets import DeepSets
-from picaset.networks.picaso import Picaso
 from picaset.networks.pretrained import PretrainedNetwork, read_description
-from picaset.networks.set_transformer import SetTransformer
+from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 from picaset.operators.mixture import Mixture
 
 NETWORKS: dict[str, type[PretrainedNetwork]] = {

@@ -16,7 +16,7 @@ from picaset.lab.experiments import Profile, experiment
 from picaset.lab.experiments.tables import TABLES, tables_named
 from picaset.lab.reports.records import find_records
 from picaset.lab.reports.reproduction import baselines_file
-from picaset.lab.tasks.clustering_by_em import evaluate_scikit_learn
+from picaset.lab.tasks.clustering import evaluate_scikit_learn
 from picaset.lab.training.environment import describe_environment
 from picaset.lab.training.loop import resume, start
 from picaset.lab.training.run_directory import run_name

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from picaset.estimators.proposers import register
+from picaset.estimators.initialization import register
 from picaset.lab.experiments import Profile
-from picaset.lab.experiments.clusterer import clusterer
+from picaset.lab.experiments.clustering import clusterer
 from picaset.lab.training.launch import Launch
 from picaset.lab.training.loop import resume, start
 from picaset.lab.training.run_directory import run_name

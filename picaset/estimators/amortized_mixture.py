@@ -11,20 +11,19 @@ from torch import Tensor
 
 from picaset.checks import check_choice, check_positive
 from picaset.estimators.batched_em import Starts
-from picaset.estimators.component_count import criterion, fewest_held
+from picaset.estimators.initialization import proposer_for
 from picaset.estimators.large_mixture import climb_large, draw_sample, open_points
-from picaset.estimators.mixture_search import Found, Search, find_mixtures
-from picaset.estimators.proposers import proposer_for
-from picaset.estimators.scikit_learn import (
+from picaset.estimators.mixture_search import Found, Search, criterion, fewest_held, find_mixtures
+from picaset.estimators.validation import (
     BaseEstimator,
     DensityMixin,
     check_is_fitted,
     check_random_state,
+    read_sets,
     validate_data,
 )
-from picaset.estimators.sets_of_arrays import read_sets
 from picaset.large.large_set import LargeSet
-from picaset.large.progress import watching
+from picaset.large.reading import watching
 from picaset.operators.canonicalize import canonical_of
 from picaset.sets import SetBatch, offsets_of
 

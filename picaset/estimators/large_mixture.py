@@ -17,8 +17,7 @@ from picaset.estimators.batched_em import LOG2_E, Starts, expect, features, from
 from picaset.estimators.mixture_search import in_place
 from picaset.large.file_sources import open_source
 from picaset.large.large_set import LargeSet
-from picaset.large.progress import Watcher
-from picaset.large.reading import Reading
+from picaset.large.reading import Reading, Watcher
 from picaset.large.statistics import Sums
 from picaset.operators.canonicalize import Place
 

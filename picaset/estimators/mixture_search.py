@@ -7,6 +7,8 @@
 Everything happens at the origin and at unit spread, so the answer moves and grows with the points.
 
 Dimensions:  B sets   N points (padded)   S starts   K components   D coordinates
+
+How many components a mixture should have: what each further one costs, and when it counts as found.
 """
 
 import math
@@ -19,11 +21,22 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from picaset.estimators.batched_em import Points, Starts, climb, features
-from picaset.estimators.seeding import seeds
+from picaset.estimators.initialization import seeds
 from picaset.networks.mixture_proposer import MixtureProposer
 from picaset.operators.buckets import in_buckets
 from picaset.operators.canonicalize import Place, canonical_of
 from picaset.sets import SetBatch
+
+
+def fewest_held(dim: int) -> int:
+    """Points that a component must hold to count as found; any few points that happen to be close are likely ones."""
+    return dim + 2
+
+
+def criterion(log_likelihood: float, num_parameters: int, price: float) -> float:
+    """Minus twice the log-likelihood of all points, and a price for every parameter."""
+    return float(price * num_parameters - 2 * log_likelihood)
+
 
 CACHED = 500_000
 """Points times starts times components that are worked on at once."""

@@ -14,10 +14,9 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from picaset.checks import check_choice, check_positive
-from picaset.estimators.made_odd import SMALLEST, Examples, labelled, made_odd
 from picaset.estimators.saved import read_estimator, write_estimator
-from picaset.estimators.scikit_learn import BaseEstimator, check_is_fitted, check_random_state
-from picaset.estimators.sets_of_arrays import read_sets
+from picaset.estimators.synthetic_anomalies import SMALLEST, Examples, labelled, made_odd
+from picaset.estimators.validation import BaseEstimator, check_is_fitted, check_random_state, read_sets
 from picaset.networks.element_scorer import ElementPool, ElementScorer
 from picaset.sets import SetBatch
 

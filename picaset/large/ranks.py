@@ -3,18 +3,56 @@
 Peaks are reduced by their maximum, then sums, rescaled to the common peak, by addition; a backward pass adds up the
 gradients of everything that all ranks share. Nobody waits for ever: a rank that died, or never came, ends the others
 with a message.
+
+Who shares a set: one process alone, or the ranks of a group (see shard.py).
 """
 
 import datetime
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from picaset.large.statistics import Statistic, Summary
+
+
+@runtime_checkable
+class Reduction(Protocol):
+    """What is done with the results of a pass before anyone uses them."""
+
+    shared: bool
+    """Whether others have a part of the set."""
+
+    def combine(self, statistic: Statistic, summary: Summary) -> Summary:
+        """The summary of the whole set from those of its parts."""
+        ...
+
+    def add(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The sums of everyone's gradients."""
+        ...
+
+    def same(self, tensor: Tensor) -> Tensor:
+        """A tensor as the first has it."""
+        ...
+
+
+class Alone:
+    """The whole set is here."""
+
+    shared = False
+
+    def combine(self, statistic: Statistic, summary: Summary) -> Summary:
+        return summary
+
+    def add(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        return gradients
+
+    def same(self, tensor: Tensor) -> Tensor:
+        return tensor
+
 
 torch_distributed: Any = dist  # its collectives have no types
 

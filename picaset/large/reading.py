@@ -1,17 +1,136 @@
-"""How a large set is read: in chunks of which size, as which numbers, together with whom, and who watches."""
+"""How a large set is read: in chunks of which size, as which numbers, together with whom, and who watches.
 
-from contextlib import AbstractContextManager, nullcontext
+What is seen of a long read: a bar for each pass, or nothing.
+
+Reading in a thread of its own, so that the disk and the arithmetic overlap.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_positive
-from picaset.large.progress import Silent, Watcher
-from picaset.large.reduction import Alone, Reduction
+from picaset.large.ranks import Alone, Reduction
 from picaset.operators.picaso import PicasoPool
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """What a pass tells."""
+
+    def begin(self, kind: str, count: int | None) -> None: ...
+
+    def advance(self, count: int) -> None: ...
+
+
+class Silent:
+    """Nothing."""
+
+    def begin(self, kind: str, count: int | None) -> None: ...
+
+    def advance(self, count: int) -> None: ...
+
+
+class Bars:
+    """A bar for each pass."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.passes = 0
+        self.seen = 0
+        self.task: TaskID | None = None
+
+    def begin(self, kind: str, count: int | None) -> None:
+        if self.task is not None:
+            self.progress.update(self.task, total=self.seen)
+        self.passes, self.seen = self.passes + 1, 0
+        self.task = self.progress.add_task(f"pass {self.passes}, {kind}", total=count, seen="0")
+
+    def advance(self, count: int) -> None:
+        assert self.task is not None
+        self.seen += count
+        self.progress.update(self.task, advance=count, seen=f"{self.seen:,}")
+
+
+@contextmanager
+def watching(wanted: bool) -> Generator[Watcher]:
+    """Bars on the terminal's error stream, if they are wanted."""
+    if not wanted:
+        yield Silent()
+        return
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[seen]} elements"),
+        TimeRemainingColumn(),
+    ]
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield Bars(progress)
+
+
+Item = TypeVar("Item")
+
+
+def read_ahead(items: Callable[[], Iterator[Item]], *, depth: int) -> Generator[Item]:
+    """The items of an iterator, up to ``depth`` of them made ahead; an error there is raised here.
+
+    The thread ends when the last item was taken, or when nobody wants more.
+
+    Example:
+        >>> list(read_ahead(lambda: iter("abc"), depth=2))
+        ['a', 'b', 'c']
+    """
+    if depth == 0:
+        yield from items()
+        return
+    ready: queue.Queue[tuple[bool, Item | BaseException | None]] = queue.Queue(maxsize=depth)
+    stopped = threading.Event()
+
+    def put(entry: tuple[bool, Item | BaseException | None]) -> bool:
+        while not stopped.is_set():
+            try:
+                ready.put(entry, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work() -> None:
+        try:
+            iterator = items()
+            for item in iterator:
+                if not put((True, item)):
+                    break
+            if isinstance(iterator, Generator):
+                iterator.close()
+            put((False, None))
+        except BaseException as error:  # it belongs to whoever is reading
+            put((False, error))
+
+    thread = threading.Thread(target=work, name="read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            more, entry = ready.get()
+            if more:
+                yield entry  # pyright: ignore[reportReturnType]
+            elif isinstance(entry, BaseException):
+                raise entry
+            else:
+                return
+    finally:
+        stopped.set()
+        thread.join()
+
 
 Spill = Literal["auto", "always", "never"]
 

@@ -10,9 +10,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from picaset.large.file_sources import open_source
 from picaset.large.ranks import Ranks
 from picaset.large.reading import Reading, Spill
+from picaset.large.rules import Transform
 from picaset.large.sinks import Sink
 from picaset.large.stream import numbers_of, read
-from picaset.large.transform import Transform
 
 CALLER = "picaset.shard"
 

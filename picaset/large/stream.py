@@ -7,17 +7,15 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from picaset.large import canonical, cascades, pools
-from picaset.large.dispatch import read_large
+from picaset.large import rules
 from picaset.large.file_sources import open_source
 from picaset.large.large_set import LargeSet
-from picaset.large.progress import watching
-from picaset.large.reading import Reading, Spill
+from picaset.large.reading import Reading, Spill, watching
+from picaset.large.rules import Transform, expect_width, read_large
 from picaset.large.sinks import Sink, send
 from picaset.large.sources import CALLER, InMemory, Source
-from picaset.large.transform import Transform, expect_width
 
-TAUGHT = (pools, cascades, canonical)
+TAUGHT = (rules,)
 """The files that say how each operator reads a large set."""
 
 

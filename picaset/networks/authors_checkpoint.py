@@ -24,7 +24,7 @@ from torch import Tensor
 
 from picaset.checks import check_positive
 from picaset.networks.pretrained import load_weights
-from picaset.networks.set_transformer import SetTransformer
+from picaset.networks.set_networks import SetTransformer
 
 IN_A_BLOCK = {
     "fc_q": "query_map",

@@ -13,15 +13,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_divides, check_positive
-from picaset.networks.pooled import attention_encoders
 from picaset.networks.pretrained import PretrainedNetwork
+from picaset.networks.set_networks import attention_encoders
 from picaset.operators.attention_pools import AttentionPool
+from picaset.operators.base import check_fits, read_set
 from picaset.operators.block import BlockOptions
 from picaset.operators.buckets import encode_in_buckets
 from picaset.operators.encoders import SelfAttention
-from picaset.operators.generalized_picaso import GeneralizedPicaso
-from picaset.operators.inputs import check_fits, read_set
-from picaset.operators.picaso import PicasoPool
+from picaset.operators.picaso import GeneralizedPicaso, PicasoPool
 from picaset.sets import SetBatch
 
 ElementEncoder = Literal["elementwise", "self", "elementwise+self"]

@@ -16,12 +16,11 @@ from torch.nn.functional import softplus
 
 from picaset.checks import check_divides, check_positive
 from picaset.networks.pretrained import PretrainedNetwork
+from picaset.operators.base import learned_templates, read_set
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
 from picaset.operators.canonicalize import canonical_of
 from picaset.operators.encoders import SelfAttention
-from picaset.operators.inputs import read_set
 from picaset.operators.mixture import Mixture
-from picaset.operators.templates import learned_templates
 
 SMALLEST_DEVIATION = 1e-3
 """Below it no predicted component gets, so that no likelihood is infinite."""

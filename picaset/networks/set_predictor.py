@@ -10,11 +10,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_divides, check_positive
-from picaset.networks.pooled import Encoder, PooledNetwork, attention_encoders
+from picaset.networks.set_networks import Encoder, PooledNetwork, attention_encoders
 from picaset.operators.attention_pools import AttentionPool, GatedAttentionPool
+from picaset.operators.base import SetPool, check_fits, read_set
 from picaset.operators.buckets import encode_in_buckets
 from picaset.operators.encoders import Elementwise
-from picaset.operators.inputs import SetPool, check_fits, read_set
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool
 from picaset.sets import SetBatch

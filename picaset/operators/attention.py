@@ -21,9 +21,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.operators.absorbed_attention import Absorbed, absorb, absorbed_attention, project
-from picaset.operators.numerics import wide, without_autocast
-from picaset.operators.softmax_attention import softmax_attention
-from picaset.operators.state import AttentionState, softmax_over_present
+from picaset.operators.kernels import softmax_attention
+from picaset.operators.state import AttentionState, softmax_over_present, wide, without_autocast
 
 Order = Literal["project", "absorb"]
 

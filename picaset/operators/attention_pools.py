@@ -15,11 +15,10 @@ from torch import Tensor, nn
 
 from picaset.checks import check_positive
 from picaset.operators.attention import Order
+from picaset.operators.base import SetPool
 from picaset.operators.block import BlockOptions
-from picaset.operators.inputs import SetPool
-from picaset.operators.numerics import wide, without_autocast
 from picaset.operators.picaso import PicasoPool
-from picaset.operators.state import AttentionState
+from picaset.operators.state import AttentionState, wide, without_autocast
 
 
 class AttentionPool(PicasoPool):

@@ -30,9 +30,8 @@ from picaset.operators.attention import (
     cheapest_order,
     view_set,
 )
-from picaset.operators.inputs import read_set, write_set
-from picaset.operators.numerics import wide, without_autocast
-from picaset.operators.state import AttentionState
+from picaset.operators.base import read_set, write_set
+from picaset.operators.state import AttentionState, wide, without_autocast
 from picaset.sets import SetBatch
 
 Form = Literal["paper", "authors"]

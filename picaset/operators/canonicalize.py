@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from picaset.operators.base import check_fits, read_set
 from picaset.operators.buckets import pool_in_buckets
-from picaset.operators.inputs import check_fits, read_set
-from picaset.operators.numerics import wide
 from picaset.operators.simple_pools import count
+from picaset.operators.state import wide
 from picaset.sets import SetBatch
 
 

@@ -15,9 +15,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_divides, check_positive
+from picaset.operators.base import SetEncoder, learned_templates
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
-from picaset.operators.inputs import SetEncoder
-from picaset.operators.templates import learned_templates
 
 
 class Elementwise(SetEncoder):

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_positive
-from picaset.operators.inputs import SetPool
-from picaset.operators.numerics import wide
+from picaset.operators.base import SetPool
+from picaset.operators.state import wide
 
 
 class JanossyPool(SetPool):

@@ -1,8 +1,12 @@
-r"""Softmax attention with few passes over memory: torch's blocked kernel, and what surrounds it.
+"""Softmax attention with few passes over memory: torch's blocked kernel, and what surrounds it.
 
 The blocked kernel never writes the scores out, and returns the logarithm of the softmax denominator, from which the
 weights can be made again in the backward pass. ``plain_attention`` is the same equation in operations that torch
 can trace, transform and differentiate any number of times; second derivatives go through it.
+
+Dimensions:  B sets   N elements   M queries   H heads   d features of a head
+
+O = softmax(Q K^T) V by head, forward and backward through torch's blocked kernel: no (M, N) is ever written.
 
 Dimensions:  B sets   N elements   M queries   H heads   d features of a head
 """
@@ -103,3 +107,39 @@ def gradients_again(
     wanted = [given for given, need in zip(inputs, needed, strict=False) if need]
     found = iter(torch.autograd.grad(output, wanted, grad_output, create_graph=True))
     return tuple(next(found) if need else None for _, need in zip(inputs, needed, strict=False))
+
+
+def softmax_attention(
+    queries: Float[Tensor, "B H M d"],
+    keys: Float[Tensor, "B H N d"],
+    values: Float[Tensor, "B H N d"],
+    mask: Bool[Tensor, "B N"] | None,
+) -> Float[Tensor, "B H M d"]:
+    """Attention over the present elements; zero for an empty set."""
+    if must_be_plain() or queries.device.type != "cpu" or queries.shape[2] == 0:
+        return plain_attention(queries, keys, values, mask)
+    return cast(Any, SoftmaxAttention).apply(queries, keys, values, mask)[0]
+
+
+class SoftmaxAttention(torch.autograd.Function):
+    """``softmax_attention`` for torch's autograd; a second output is the logarithm of the denominator."""
+
+    @staticmethod
+    def forward(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        return blocked_attention(queries, keys, values, mask)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        mean, log = output
+        ctx.mark_non_differentiable(log)
+        ctx.save_for_backward(*inputs, mean, log)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        queries, keys, values, mask, mean, log = ctx.saved_tensors
+        if torch.is_grad_enabled():  # asked for a gradient that can be differentiated again
+            again = plain_attention(queries, keys, values, mask)
+            return *gradients_again(again, (queries, keys, values), ctx.needs_input_grad, grad_outputs[0]), None
+        bias = additive(None if mask is None else mask[:, None, None, :], queries)
+        grads = flash_backward(grad_outputs[0], queries, keys, values, mean, log, 0.0, False, attn_mask=bias, scale=1.0)
+        return *grads, None

@@ -17,9 +17,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from picaset.operators.inputs import read_elements
-from picaset.operators.numerics import wide, without_autocast
-from picaset.operators.state import AttentionState
+from picaset.operators.base import read_elements
+from picaset.operators.state import AttentionState, wide, without_autocast
 from picaset.sets import SetBatch
 
 

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from picaset.operators.inputs import SetPool
-from picaset.operators.numerics import wide
+from picaset.operators.base import SetPool
+from picaset.operators.state import wide
 
 
 class MeanPool(SetPool):

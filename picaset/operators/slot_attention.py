@@ -11,10 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_positive
-from picaset.operators.inputs import SetPool, read_set
-from picaset.operators.numerics import wide
-from picaset.operators.templates import learned_templates
-from picaset.operators.trace import Trace, write_attention
+from picaset.operators.base import SetPool, Trace, learned_templates, read_set, write_attention
+from picaset.operators.state import wide
 from picaset.sets import SetBatch
 
 Initial = Literal["learned", "sampled"]

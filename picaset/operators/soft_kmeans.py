@@ -22,11 +22,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from picaset.checks import check_positive
-from picaset.operators.inputs import SetPool, read_set
-from picaset.operators.numerics import wide, without_autocast
-from picaset.operators.state import AttentionState, softmax_over_present
-from picaset.operators.templates import learned_templates
-from picaset.operators.trace import Trace, write_attention
+from picaset.operators.base import SetPool, Trace, learned_templates, read_set, write_attention
+from picaset.operators.state import AttentionState, softmax_over_present, wide, without_autocast
 from picaset.sets import SetBatch
 
 

@@ -11,14 +11,28 @@ from theirs alone:
 stream and the ranks of a cluster are the same thing. Online softmax: Milakov and Gimelshein 2018.
 
 Dimensions:  B sets   H heads   K queries   N elements   D width of a value
+
+Precision: half-precision numbers are multiplied and summed as float32, with or without autocast.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """Half precision as float32; anything else as it is."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
+    """Keep products of wide tensors wide: autocast would narrow them again."""
+    kind = tensor.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 class AttentionState(NamedTuple):

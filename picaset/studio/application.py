@@ -17,9 +17,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from picaset.studio.errors import Refused, in_words
 from picaset.studio.guard import Guard
 from picaset.studio.rooms import Room
+from picaset.studio.schemas import Refused, in_words
 
 STATIC = Path(str(resources.files("picaset"))) / "studio" / "static"
 KINDS = {

@@ -11,7 +11,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
 
-from picaset.studio.errors import Refused
+from picaset.studio.schemas import Refused
 
 CLOSING = "The studio is closing."
 MOST_WAITING = 4000

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from picaset.studio.errors import Refused
+from picaset.studio.schemas import Refused
 
 Read = TypeVar("Read")
 

@@ -18,9 +18,8 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from picaset.extras import require
-from picaset.lab.data.faces import Faces
-from picaset.lab.data.folders import MissingDataError
-from picaset.lab.data.memory_map import map_rows, watched, write_rows
+from picaset.lab.data.face_sets import Faces
+from picaset.lab.data.folders import MissingDataError, map_rows, watched, write_rows
 
 CROP, SIDE = 160, 64
 """Pixels of the centre crop, and of the image that it is shrunk to."""

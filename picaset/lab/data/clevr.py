@@ -24,8 +24,7 @@ from jaxtyping import Float, UInt8
 
 from picaset.checks import check_choice, check_positive
 from picaset.extras import require
-from picaset.lab.data.folders import MissingDataError
-from picaset.lab.data.memory_map import map_rows, watched, write_rows
+from picaset.lab.data.folders import MissingDataError, map_rows, watched, write_rows
 from picaset.lab.data.scenes import EXTENT, MOST_OBJECTS, PROPERTIES, Row, Scenes, row_of, scenes_in
 
 ClevrPart = Literal["train", "val"]

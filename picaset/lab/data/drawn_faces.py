@@ -14,7 +14,7 @@ from jaxtyping import Bool, UInt8
 from numpy.typing import NDArray
 
 from picaset.checks import check_positive
-from picaset.lab.data.faces import Faces
+from picaset.lab.data.face_sets import Faces
 from picaset.lab.data.painting import Canvas
 
 SIDE = 64

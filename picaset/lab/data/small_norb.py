@@ -23,8 +23,16 @@ from jaxtyping import UInt8
 from numpy.typing import NDArray
 
 from picaset.lab.data.folders import MissingDataError
-from picaset.lab.data.views import SIZE, TEST_INSTANCES, TRAINING_INSTANCES, Views, check_labels
-from picaset.lab.data.views_file import MOST, read_views, write_views
+from picaset.lab.data.views import (
+    MOST,
+    SIZE,
+    TEST_INSTANCES,
+    TRAINING_INSTANCES,
+    Views,
+    check_labels,
+    read_views,
+    write_views,
+)
 
 Half = Literal["training", "testing"]
 Kind = Literal["dat", "cat", "info"]

@@ -6,13 +6,20 @@ is drawn again. Scenes come in blocks, each from a generator of its own, so that
 same however many are asked for.
 
 Dimensions:  B scenes   K = 10 slots   S pixels a side   L = 3 lamps
+
+One traced scene by itself: from a seed, with as many objects as are wanted, pictured at any size.
+
+``traced_scenes.py`` makes them by the thousand.
+
+Dimensions:  K = 10 slots   S pixels a side
 """
 
 import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -23,11 +30,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from picaset.checks import check_positive
-from picaset.lab.data.memory_map import map_rows, watched, write_rows
-from picaset.lab.data.render import Background, Cameras, Lamps, Seen, light, see, to_pixels
-from picaset.lab.data.scene_layouts import CAMERA, Layouts, draw_layouts
-from picaset.lab.data.scenes import MOST_OBJECTS, Scenes, row_of, rows_from, scenes_in
-from picaset.lab.data.solids import ABSENT, KINDS, Solids, dot
+from picaset.lab.data.folders import map_rows, watched, write_rows
+from picaset.lab.data.ray_tracer import (
+    ABSENT,
+    KINDS,
+    Background,
+    Cameras,
+    Lamps,
+    Seen,
+    Solids,
+    dot,
+    light,
+    see,
+    to_pixels,
+)
+from picaset.lab.data.scene_layouts import CAMERA, FEWEST_OBJECTS, Layouts, draw_layouts
+from picaset.lab.data.scenes import MOST_OBJECTS, Objects, Scenes, row_of, rows_from, scenes_in
 
 VERSION = 1
 """Changes whenever the pictures do, so that old ones are not mistaken for new ones."""
@@ -189,3 +207,45 @@ def objects_of(layouts: Layouts) -> Float[Tensor, "B K 8"]:
     present = layouts.present[..., None]
     objects = np.concatenate([present, layouts.places, layouts.radii[..., None], layouts.properties], axis=-1)
     return torch.as_tensor(objects * present).float()
+
+
+@dataclass(frozen=True, eq=False)
+class TracedScene:
+    """Where everything stands."""
+
+    layouts: Layouts
+    lamps: torch.Tensor
+    seed: int
+
+    @property
+    def cameras(self) -> Cameras:
+        return looking(self.layouts.cameras)
+
+    @property
+    def objects(self) -> Objects:
+        """What is in it, as a batch of one."""
+        slots = objects_of(self.layouts)
+        return Objects(slots[..., 0], slots[..., 1:4], slots[..., 4:].long())
+
+    def picture(self, size: int) -> UInt8[np.ndarray, "S S 3"]:
+        """The scene, with the camera's noise."""
+        images = photographs(self.layouts, self.lamps, size)
+        pixels: NDArray[np.uint8] = as_bytes(images, np.random.default_rng([self.seed, size]))[0].numpy()
+        return pixels
+
+
+@lru_cache(maxsize=256)
+def trace_scene(seed: int, num_objects: int | None = None) -> TracedScene:
+    """The same for the same seed and number.
+
+    Example:
+        >>> scene = trace_scene(0, 4)
+        >>> int(scene.objects.presence.sum()), scene.picture(32).shape
+        (4, (32, 32, 3))
+    """
+    if num_objects is not None and not FEWEST_OBJECTS <= num_objects <= MOST_OBJECTS:
+        raise ValueError(f"A scene has from {FEWEST_OBJECTS} to {MOST_OBJECTS} objects; got {num_objects}.")
+    generator = np.random.default_rng([seed, num_objects or 0])
+    layouts = visible_layouts(1, generator, num_objects=num_objects)
+    moved = torch.as_tensor(generator.uniform(-LAMP_JITTER, LAMP_JITTER, (1, len(LAMPS), 3))).float()
+    return TracedScene(layouts, LAMPS + moved, seed)

@@ -9,8 +9,7 @@ import difflib
 from collections.abc import Callable
 from typing import Literal
 
-from picaset.lab.experiments.clusterer import CLUSTERERS
-from picaset.lab.experiments.clustering import CLUSTERING
+from picaset.lab.experiments.clustering import CLUSTERERS, CLUSTERING
 from picaset.lab.experiments.odd_one_out import ODD_ONE_OUT
 from picaset.lab.experiments.scenes import SCENES
 from picaset.lab.experiments.viewpoints import VIEWPOINTS

@@ -21,12 +21,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_divides, check_positive
-from picaset.lab.networks.scene_encoder import Places
+from picaset.lab.networks.image_stems import Places
 from picaset.operators.attention import ProjectedSet, join_heads
+from picaset.operators.base import Trace, learned_templates
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
 from picaset.operators.encoders import SelfAttention
-from picaset.operators.templates import learned_templates
-from picaset.operators.trace import Trace
 
 Compete = Literal["elements", "templates", "both"]
 Initial = Literal["learned", "peaks"]

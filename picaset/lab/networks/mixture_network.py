@@ -1,30 +1,91 @@
-"""Amortized clustering: from a set of points to the Gaussian mixture they come from, in one pass."""
+"""Amortized clustering: from a set of points to the Gaussian mixture they come from, in one pass.
 
-from typing import Any, Literal, Unpack
+Moments of the points that answers claim: of a set in memory, and, in two passes, of one that is read in chunks.
+
+Dimensions:  B sets   N elements   n elements of a chunk   K answers   D coordinates   E features
+
+A mixture after every step of a cascade: what its templates would say if they were asked then.
+
+Dimensions:  B sets   N elements (padded)   K components   H heads   L steps
+"""
+
+import math
+from typing import Any, Literal, NamedTuple, Unpack
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_divides, check_positive
-from picaset.lab.networks.moments import moments, moments_of_large
-from picaset.large.dispatch import num_passes, read_large
 from picaset.large.large_set import LargeSet
-from picaset.networks.deep_sets import four_layers
-from picaset.networks.mixture_proposer import components, with_frequencies
-from picaset.networks.pooled import Encoder, attention_encoders
+from picaset.large.rules import num_passes, read_large
+from picaset.large.statistics import Sums
+from picaset.networks.mixture_proposer import SMALLEST_DEVIATION, components, with_frequencies
 from picaset.networks.pretrained import PretrainedNetwork
+from picaset.networks.set_networks import Encoder, attention_encoders, four_layers
 from picaset.operators.attention_pools import AttentionPool
+from picaset.operators.base import SetPool, Trace, check_fits, read_set
 from picaset.operators.block import BlockOptions
 from picaset.operators.buckets import pool_in_buckets
 from picaset.operators.canonicalize import Canonicalize
 from picaset.operators.encoders import Elementwise, SelfAttention
-from picaset.operators.inputs import SetPool, check_fits, read_set
 from picaset.operators.mixture import Mixture
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool
-from picaset.operators.trace import Trace
 from picaset.sets import SetBatch
+
+
+def moments(
+    answers: Float[Tensor, "B K E"],
+    encoded: Float[Tensor, "B N E"],
+    elements: Float[Tensor, "B N D"],
+    mask: Bool[Tensor, "B N"] | None,
+) -> Float[Tensor, "B K D_plus_2"]:
+    """Mean, spread and number of the points that each answer claims; answers compete for every point."""
+    scores = answers @ encoded.transpose(1, 2) / math.sqrt(encoded.shape[2])  # (B, K, N)
+    claims = scores.softmax(dim=1)
+    if mask is not None:
+        claims = claims.masked_fill(~mask[:, None], 0.0)
+    claimed = claims.sum(dim=2, keepdim=True) + 1e-6  # (B, K, 1)
+    means = claims @ elements / claimed
+    squares = (elements[:, None] - means[:, :, None]).square().mean(dim=-1)  # (B, K, N)
+    variances = (claims * squares).sum(dim=2, keepdim=True) / claimed + SMALLEST_DEVIATION**2
+    weights = claimed / claimed.sum(dim=1, keepdim=True)
+    return torch.cat([means, variances.log(), weights.log()], dim=-1)
+
+
+def moments_of_large(
+    answers: Float[Tensor, "B K E"], large: LargeSet, encoded: LargeSet
+) -> Float[Tensor, "B K D_plus_2"]:
+    """The same, of points that are read in chunks."""
+    both = large.beside(encoded)
+    total, weighted = both.fold(Sums(claimed_sums), answers).sums
+    claimed = total + 1e-6  # (B, K, 1)
+    means = weighted / claimed
+    (squares,) = both.fold(Sums(claimed_squares), answers, means).sums
+    variances = squares / claimed + SMALLEST_DEVIATION**2
+    weights = claimed / claimed.sum(dim=1, keepdim=True)
+    return torch.cat([means, variances.log(), weights.log()], dim=-1)
+
+
+def claims_of(both: Tensor, mask: Tensor | None, answers: Tensor) -> tuple[Tensor, Tensor]:
+    """The share of every point that each answer claims, (B, K, n), and the points."""
+    width = answers.shape[2]
+    points, encoded = both[..., :-width], both[..., -width:]
+    claims = (answers @ encoded.transpose(1, 2) / math.sqrt(width)).softmax(dim=1)
+    return (claims if mask is None else claims.masked_fill(~mask[:, None], 0.0)), points
+
+
+def claimed_sums(both: Tensor, mask: Tensor | None, answers: Tensor) -> tuple[Tensor, Tensor]:
+    claims, points = claims_of(both, mask, answers)
+    return claims.sum(dim=2, keepdim=True), claims @ points
+
+
+def claimed_squares(both: Tensor, mask: Tensor | None, answers: Tensor, means: Tensor) -> tuple[Tensor]:
+    claims, points = claims_of(both, mask, answers)
+    squares = (points[:, None] - means[:, :, None]).square().mean(dim=-1)  # (B, K, n)
+    return ((claims * squares).sum(dim=2, keepdim=True),)
+
 
 Pool = Literal["picaso", "attention", "mean", "max"]
 Readout = Literal["linear", "moments"]
@@ -279,3 +340,70 @@ def restore(
 
 def keep(trace: Trace, shift: Tensor, scale: Tensor) -> Trace:
     return trace
+
+
+class MixtureSteps(NamedTuple):
+    """What a cascade found, step by step.
+
+    Shapes:
+        mixtures   L + 1 of them, read from the templates before the first step and after each
+        attention  (L, B, H, K, N)    what each step looked at
+    """
+
+    mixtures: list[Mixture]
+    attention: Float[Tensor, "L B H K N"]
+
+
+def mixture_steps(
+    network: MixtureNetwork,
+    elements: Float[Tensor, "B N D"],
+    mask: Bool[Tensor, "B N"] | None = None,
+) -> MixtureSteps:
+    """Ask the templates of a network after every step; the last mixture is the network's own.
+
+    Example:
+        >>> import torch
+        >>> network, points = MixtureNetwork(num_components=3, dim=16, num_steps=2), torch.randn(1, 50, 2)
+        >>> steps = mixture_steps(network, points)
+        >>> len(steps.mixtures), steps.attention.shape
+        (3, torch.Size([2, 1, 4, 3, 50]))
+        >>> torch.allclose(steps.mixtures[-1].means, network(points).means, atol=1e-5)
+        True
+    """
+    if network.config["pool"] != "picaso":
+        raise ValueError(f"mixture_steps: only a cascade has steps; pool is {network.config['pool']!r}.")
+    if isinstance(network.network, Canonicalize):
+        found: Said = Canonicalize(AskedEveryStep(network.network.network), restore_all)(elements, mask)
+    else:
+        found = AskedEveryStep(network.network)(elements, mask)
+    return MixtureSteps([network.mixture(estimates[:, :, 0]) for estimates in found.estimates], found.attention)
+
+
+class Said(NamedTuple):
+    """Estimates of every step, each (B, K, S, D + 2), and the attention."""
+
+    estimates: list[Tensor]
+    attention: Tensor
+
+
+class AskedEveryStep(nn.Module):
+    """An estimator whose templates are read after every step."""
+
+    def __init__(self, estimator: nn.Module) -> None:
+        super().__init__()
+        self.estimator = estimator
+
+    def forward(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None) -> Said:
+        estimator = self.estimator
+        assert isinstance(estimator, Estimator)
+        assert isinstance(estimator.pool, PicasoPool)
+        padded, present = read_set(self, elements, mask)
+        encoded = estimator.encode(padded, present)
+        trace = estimator.pool.trace(encoded, present)
+        return Said(
+            [estimator.read(templates, encoded, padded, present) for templates in trace.templates], trace.attention
+        )
+
+
+def restore_all(said: Said, shift: Float[Tensor, "B 1 D"], scale: Float[Tensor, "B 1 1"]) -> Said:
+    return Said([restore(estimates, shift, scale) for estimates in said.estimates], said.attention)

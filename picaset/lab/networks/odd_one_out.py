@@ -1,8 +1,12 @@
 """Which image of a set is the odd one: an image stem, then a score for each element of the set (Table 4).
 
 Dimensions:  B sets   N images (padded)   S pixels a side   A albums   P images of an album   M sets of an album
+
+Networks that come with picaset, each in a folder of its own with a model card; all are trained on generated data.
 """
 
+from importlib import resources
+from pathlib import Path
 from typing import Any, Unpack
 
 import torch
@@ -108,3 +112,18 @@ def check_images(images: Tensor, mask: Tensor | None) -> None:
         raise TypeError(f"OddOneOutNetwork: images must be bytes, or numbers from 0 to 1; got {images.dtype}.")
     if mask is not None:
         check_mask(mask, images, caller="OddOneOutNetwork")
+
+
+WEIGHTS = Path(str(resources.files("picaset"))) / "studio" / "weights"
+ODD_FACES = WEIGHTS / "odd_one_out_faces"
+
+
+def odd_faces_network() -> OddOneOutNetwork:
+    """Finds the odd one in a set of drawn faces; kept in half precision, computes in single.
+
+    Example:
+        >>> network = odd_faces_network()
+        >>> network.config["pool"]
+        'generalized'
+    """
+    return OddOneOutNetwork.from_pretrained(ODD_FACES).float()

@@ -21,15 +21,15 @@ from torch.nn.functional import normalize
 
 from picaset.checks import check_choice, check_positive
 from picaset.lab.networks.competing_cascade import Compete, CompetingCascade, Initial
-from picaset.lab.networks.scene_encoder import Places, Positions, SceneEncoder, SceneStem
+from picaset.lab.networks.image_stems import Places, Positions, SceneEncoder, SceneStem
 from picaset.lab.networks.set_descent import SetDescent
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.attention_pools import AttentionPool
+from picaset.operators.base import Trace
 from picaset.operators.block import BlockOptions, Form
 from picaset.operators.encoders import SelfAttention
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.slot_attention import SlotAttention
-from picaset.operators.trace import Trace
 
 SceneDecoder = Literal["picaso", "attention", "slots", "learned-slots", "descent", "implicit-descent", "competing"]
 DECODERS: tuple[SceneDecoder, ...] = get_args(SceneDecoder)

@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from picaset.checks import check_positive
-from picaset.operators.numerics import wide
 from picaset.operators.sort_pool import SortPool
+from picaset.operators.state import wide
 
 
 class SetDescent(nn.Module):

@@ -8,11 +8,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_divides, check_positive
-from picaset.lab.networks.convolutional_stem import ConvolutionalStem
+from picaset.lab.networks.image_stems import ConvolutionalStem
 from picaset.networks.pretrained import PretrainedNetwork
+from picaset.operators.base import Trace
 from picaset.operators.encoders import SelfAttention
 from picaset.operators.picaso import PicasoPool
-from picaset.operators.trace import Trace
 
 
 class ViewClassifier(PretrainedNetwork):

@@ -17,11 +17,10 @@ from jaxtyping import Float, UInt8
 from picaset.checks import check_positive
 from picaset.figures import COLOURS, new_figure, write_figure
 from picaset.lab.data.drawn_faces import draw_faces, draw_images
-from picaset.lab.data.odd_sets import draw_odd_sets
+from picaset.lab.data.face_sets import draw_odd_sets
 from picaset.lab.networks.odd_one_out import OddOneOutNetwork
 from picaset.lab.reports.records import Record
-from picaset.lab.tasks.odd_one_out import DRAWN_SEED, OddOneOut
-from picaset.lab.tasks.odd_one_out_scores import as_tensor
+from picaset.lab.tasks.odd_one_out import DRAWN_SEED, OddOneOut, as_tensor
 
 FRESH = 512
 """Faces that are drawn to make sets of which training had none."""

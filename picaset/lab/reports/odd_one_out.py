@@ -1,18 +1,26 @@
 """Odd one out: Table 4 on real faces, the same on the stand-in, and what it says, from the records of runs.
 
 A table is of one data set: published numbers stand beside those of real faces only.
+
+Figures of the odd-one-out experiment, from the records of runs: scores against the size of a set, and learning
+curves.
+
+Odd one out on the page: its tables and its figures.
 """
 
 import math
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
+from picaset.figures import COLOURS, new_figure, write_figure
 from picaset.lab.experiments.odd_one_out import ROWS, VARIANTS
-from picaset.lab.reports.comparison import comparison
+from picaset.lab.reports.odd_faces import draw_odd_faces, shown_sets
+from picaset.lab.reports.page import Drawing, Section, drawing
 from picaset.lab.reports.published import TABLE_4, TABLE_4_GUESSING
 from picaset.lab.reports.records import Record
-from picaset.lab.reports.table import Cell, Table, mean_and_spread
+from picaset.lab.reports.table import Cell, Table, comparison, mean_and_spread
 from picaset.lab.tasks.odd_one_out import OddOneOut
 
 Source = Literal["celeba", "drawn"]
@@ -175,4 +183,112 @@ def variants(records: Sequence[Record], source: Source) -> Table | None:
         [row(name, some, {}, ()) for name, some in {"sa-gpb": full, **found}.items()],
         ["The authors' program takes a softmax and then a binary loss with a sigmoid of its own; all else is equal."]
         * ("authors-loss" in found),
+    )
+
+
+def draw_by_size(records: Sequence[Record], source: Source, folder: Path) -> list[Path]:
+    """Every row, and random guessing, in sets of other sizes than those of training."""
+    found = found_rows(records, source)
+    if not found:
+        return []
+    figure = new_figure(12, 4.4)
+    axes = figure.subplots(1, len(METRICS))
+    trained = task_of(next(iter(found.values()))[0]).set_size
+    for axis, (metric, label) in zip(axes, METRICS.items(), strict=True):
+        sizes = list[int]()
+        for number, (name, runs) in enumerate(found.items()):
+            means = by_size(runs, metric)
+            sizes = sorted({*sizes, *means})
+            axis.plot(means.keys(), means.values(), "-" if number < len(COLOURS) else "--", marker="o", markersize=4,
+                      color=COLOURS[number % len(COLOURS)], label=NAMES[name])  # fmt: skip
+        chance = [0.5 if metric == "auroc" else 1 / size for size in sizes]
+        axis.plot(sizes, chance, ":", color="#555555", label="random guessing")
+        axis.axvline(trained, color="#999999", linewidth=1, zorder=0)
+        axis.set_xscale("log")
+        axis.set_xticks(sizes, [str(size) for size in sizes], fontsize=8)
+        axis.minorticks_off()
+        axis.set(xlabel="images of a set", title=label)
+        axis.set_ylim(None if metric == "auroc" else 0, 1.02)
+        axis.grid(color="#eeeeee")
+        axis.set_axisbelow(True)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=9)
+    return write_figure(figure, folder, f"odd_one_out_by_size_{source}")
+
+
+def by_size(runs: Sequence[Record], metric: str) -> dict[int, float]:
+    """The mean over seeds for every size that all of them were scored on."""
+    seeds = [{row["set_size"]: row[metric] for row in record.result["by_size"]} for record in runs]
+    return {
+        size: statistics.fmean(one[size] for one in seeds) for size in seeds[0] if all(size in one for one in seeds)
+    }
+
+
+def draw_learning_curves(records: Sequence[Record], source: Source, folder: Path) -> list[Path]:
+    """AUROC on validation sets while training, the first seed of every row."""
+    found = found_rows(records, source)
+    if not found:
+        return []
+    figure = new_figure(8, 4.4)
+    axis = figure.subplots()
+    for number, (name, runs) in enumerate(found.items()):
+        steps, scores = zip(*((row["step"], row["auroc"]) for row in runs[0].metrics), strict=True)
+        axis.plot(steps, scores, "-" if number < len(COLOURS) else "--", color=COLOURS[number % len(COLOURS)],
+                  label=NAMES[name])  # fmt: skip
+    axis.axhline(0.5, linestyle=":", color="#555555", label="random guessing")
+    axis.set(xlabel="step", ylabel="AUROC on validation sets")
+    axis.grid(color="#eeeeee")
+    axis.legend(frameon=False, fontsize=8, ncols=2)
+    return write_figure(figure, folder, f"odd_one_out_learning_{source}")
+
+
+SOURCES: tuple[Source, ...] = ("celeba", "drawn")
+
+
+def odd_one_out_tables(runs: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
+    """Real faces first, the stand-in in tables of its own."""
+    made = [table for source in SOURCES for table in (table_4(runs, source), variants(runs, source))]
+    return [table for table in made if table is not None]
+
+
+def odd_one_out_section(runs: Sequence[Record], folders: Sequence[Path], out: Path) -> Section:
+    text = (
+        "All images of a set but one share two attributes; that one has neither. A network reads the set and gives "
+        "every image a score. AUROC and AUPR are over the images of all sets together, top 1 is how often the odd one "
+        "has the highest score of its set."
+    )
+    return Section(
+        anchor="odd-one-out",
+        title="Odd one out",
+        text=text,
+        tables=odd_one_out_tables(runs, folders),
+        figures=odd_one_out_figures(runs, out / "figures"),
+    )
+
+
+def odd_one_out_figures(runs: Sequence[Record], folder: Path) -> list[Drawing]:
+    """Every figure that the runs allow; pictures of faces from the stand-in alone."""
+    drawings = list[Drawing]()
+    for source in SOURCES:
+        found = found_rows(runs, source)
+        if not found:
+            continue
+        data = data_of([record for some in found.values() for record in some])
+        size = "Sets of other sizes than in training (grey line), means over seeds"
+        drawings.append(drawing(draw_by_size(runs, source, folder)[0], f"{size}; {data}."))
+        curves = "AUROC on sets of the validation part while training, one seed of each row"
+        drawings.append(drawing(draw_learning_curves(runs, source, folder)[0], f"{curves}; {data}."))
+    best = next((some for name in ("sa-gpb", "sa-pb", "sa-pma") if (some := rows_of(runs, "drawn", name))), None)
+    if best is not None:
+        paths = draw_odd_faces(shown_sets(best[0]), folder, "odd_one_out_faces")
+        drawings.append(drawing(paths[0], faces_caption(best[0])))
+    return drawings
+
+
+def faces_caption(record: Record) -> str:
+    kept = len(record.result["shown"]["odd"])
+    return (
+        f"Like Figures 1 and 5, on drawn faces: the first of {kept} test sets that were found and that were missed by "
+        f"{record.experiment.name}. A set is a row, the odd one has a solid frame, a face that was wrongly taken for "
+        "it a dashed one; below each is the probability that it is the odd one."
     )

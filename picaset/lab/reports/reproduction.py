@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from picaset.files import replacing
-from picaset.lab.reports import clustering, clustering_figures
-from picaset.lab.reports.odd_one_out_section import odd_one_out_section, odd_one_out_tables
+from picaset.lab.reports import clustering
+from picaset.lab.reports.odd_one_out import odd_one_out_section, odd_one_out_tables
 from picaset.lab.reports.page import Section, drawing, write_page
 from picaset.lab.reports.records import Record
-from picaset.lab.reports.scenes_section import scenes_section, scenes_tables
+from picaset.lab.reports.scenes import scenes_section, scenes_tables
 from picaset.lab.reports.table import Table
-from picaset.lab.reports.viewpoints_section import viewpoints_section, viewpoints_tables
+from picaset.lab.reports.viewpoints import viewpoints_section, viewpoints_tables
 
 TASK_OF_TABLE = {"table2": "clustering", "table3": "viewpoints", "table4": "odd-one-out", "table5": "scenes"}
 """By the paper's table: the task of its runs."""
@@ -75,7 +75,7 @@ def lead(records: Sequence[Record], profile: str) -> str:
 
 
 def clustering_section(runs: Sequence[Record], folders: Sequence[Path], out: Path) -> Section:
-    figures = clustering_figures.draw_all(runs, out / "figures")
+    figures = clustering.draw_all(runs, out / "figures")
     return Section(
         anchor="clustering",
         title="Clustering under shift",

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from picaset.figures import COLOURS, new_figure, write_figure
 from picaset.lab.data.gaussian_mixtures import draw_mixtures
-from picaset.networks.picaso import Picaso
+from picaset.networks.set_networks import Picaso
 from picaset.operators.canonicalize import place_of
 from picaset.operators.soft_kmeans import SoftKMeans
 

@@ -1,20 +1,32 @@
 """Novel viewpoints: Table 3 on smallNORB, and the same on generated toys, from the records of runs.
 
 A table is of one data set: published numbers stand beside those of the photographs only.
+
+Figures of the experiment on novel viewpoints, from the records of runs: accuracy far from where training was.
+
+Novel viewpoints on the page: its tables and its figures.
 """
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
-from picaset.lab.data.views import Split
+from picaset.figures import COLOURS, new_figure, write_figure
+from picaset.lab.data.toys import Grid, render_toys
+from picaset.lab.data.views import TEST_INSTANCES, Split
+from picaset.lab.experiments import experiment
 from picaset.lab.experiments.viewpoints import ROWS, SPLITS
-from picaset.lab.reports.comparison import comparison
+from picaset.lab.networks.odd_one_out import WEIGHTS
+from picaset.lab.networks.view_classifier import ViewClassifier
+from picaset.lab.reports.look import draw_looked_at, look
+from picaset.lab.reports.page import Drawing, Section, drawing
 from picaset.lab.reports.published import TABLE_3
 from picaset.lab.reports.records import Record
-from picaset.lab.reports.table import Cell, Table, mean_and_spread
+from picaset.lab.reports.table import Cell, Table, comparison, mean_and_spread
 from picaset.lab.tasks.viewpoints import Viewpoints
 from picaset.lab.training.experiment import Training
+from picaset.lab.training.run_directory import RunDirectory
 
 Source = Literal["small-norb", "toys"]
 SOURCES: tuple[Source, ...] = ("small-norb", "toys")
@@ -196,3 +208,92 @@ def notes(runs: Sequence[Record], *, beside_paper: bool) -> list[str]:
     if all(task_of(record).data == "small-norb" for record in runs):
         return [made, spread]
     return [made, f"Generated pictures: these numbers compare rows with each other, not with the paper's. {spread}"]
+
+
+def by_distance(runs: Sequence[Record]) -> dict[int, float]:
+    """Percent right at each distance in degrees from the nearest viewpoint of training, over all seeds."""
+    right, tested = dict[int, float](), dict[int, int]()
+    for record in runs:
+        for row in record.result["by_viewpoint"]:
+            degrees = row["degrees"]
+            right[degrees] = right.get(degrees, 0.0) + row["accuracy"] * row["examples"]
+            tested[degrees] = tested.get(degrees, 0) + row["examples"]
+    return {degrees: 100 * right[degrees] / tested[degrees] for degrees in sorted(tested)}
+
+
+def draw_accuracy_by_distance(records: Sequence[Record], source: Source, folder: Path) -> list[Path]:
+    """All rows, azimuth on the left and elevation on the right; at zero degrees are the viewpoints of training."""
+    names = list(found_rows(records, source))
+    shown: list[Split] = [split for split in SPLITS if any(rows_of(records, source, split, name) for name in names)]
+    figure = new_figure(6 * len(shown), 4.6)
+    for axis, split in zip(figure.subplots(1, len(shown), sharey=True, squeeze=False)[0], shown, strict=True):
+        ticks = set[int]()
+        for number, name in enumerate(names):
+            if runs := rows_of(records, source, split, name):
+                found = by_distance(runs)
+                ticks |= found.keys()
+                axis.plot(
+                    list(found), list(found.values()), "-" if number < len(COLOURS) else "--", marker="o", markersize=4,
+                    color=COLOURS[number % len(COLOURS)], label=NAMES[name],
+                )  # fmt: skip
+        axis.axhline(20, color="#555555", linestyle=":", linewidth=1.2, label="guessing")
+        axis.set(title=f"novel {split}s", xlabel=f"degrees of {split} from the nearest of training")
+        axis.set_xticks(sorted(ticks))
+        axis.grid(color="#eeeeee")
+    figure.axes[0].set_ylabel("right, percent")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False, handlelength=4)
+    return write_figure(figure, folder, f"accuracy_by_distance{'_toys' if source == 'toys' else ''}")
+
+
+LOOKED_AT = [f"viewpoints-{split}-{name}-toys" for name in ("pb3", "ours") for split in SPLITS]
+"""Runs whose attention is shown, the first that has its network; pictures on the page are of generated toys alone."""
+SHIPPED = "viewpoints-azimuth-ours-toys"
+"""The run whose network comes with picaset, and is shown where no other is there."""
+TOY = Grid(elevations=(4,), azimuths=(0, 6, 12, 18, 24, 30), lightings=(0,))
+"""As which the shipped network is shown an airplane."""
+
+
+def viewpoints_tables(runs: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
+    """Photographs first, the stand-in in a table of its own."""
+    return [table for source in SOURCES if (table := table_3(runs, source)) is not None]
+
+
+def viewpoints_section(runs: Sequence[Record], folders: Sequence[Path], out: Path) -> Section:
+    return Section(
+        anchor="viewpoints",
+        title="Novel viewpoints",
+        text="A network sees a toy as a set of 64 patches, capsules and ours as a picture, and names its category. "
+        "Training shows a third of the azimuths, or of the elevations; tested are other toys, from the other "
+        "viewpoints and from those of training.",
+        tables=viewpoints_tables(runs, folders),
+        figures=viewpoints_figures(runs, out / "figures"),
+    )
+
+
+def viewpoints_figures(runs: Sequence[Record], folder: Path) -> list[Drawing]:
+    """Every figure that the runs allow."""
+    drawings = list[Drawing]()
+    for source in SOURCES:
+        if found := found_rows(runs, source):
+            data = data_of([record for by_split in found.values() for some in by_split.values() for record in some])
+            caption = f"Accuracy against the distance from the viewpoints of training, means over seeds; {data}."
+            drawings.append(drawing(draw_accuracy_by_distance(runs, source, folder)[0], caption))
+    figures = looked_at(runs, folder) if found_rows(runs, "toys") else {}
+    return drawings + [drawing(paths[0], f"Like Figure 3. {caption}") for caption, paths in figures.items()]
+
+
+def looked_at(runs: Sequence[Record], folder: Path) -> dict[str, list[Path]]:
+    """What a network attends to on a generated toy: that of a run, or the shipped one."""
+    run = next((record for name in LOOKED_AT for record in runs if with_network(record, name)), None)
+    if run is not None:
+        return look(run.path, folder)
+    task = experiment(SHIPPED, profile="quick").task
+    assert isinstance(task, Viewpoints)
+    network = ViewClassifier.from_pretrained(WEIGHTS / "viewpoints_ours").float().eval()
+    return draw_looked_at(task, network, render_toys(TOY, TEST_INSTANCES[:1], categories=("airplane",)), folder)
+
+
+def with_network(record: Record, name: str) -> bool:
+    """Whether this is a run of that name that has kept its network."""
+    return record.experiment.name == name and RunDirectory(record.path).network("final").is_dir()

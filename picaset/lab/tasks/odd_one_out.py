@@ -5,6 +5,10 @@ elements of all sets together, and by how often the odd one has the highest scor
 come from the official parts of the data, never from one pool.
 
 Dimensions:  B sets   N images of a set   F faces   A albums of a batch   M sets of an album
+
+What is minimised and what is measured when one element of a set is to be found.
+
+Dimensions:  B sets   N elements of a set
 """
 
 import time
@@ -15,27 +19,78 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
+from torch.nn import functional
 
+from picaset.checks import check_choice
+from picaset.extras import require
 from picaset.lab.data.celeba import read_celeba
 from picaset.lab.data.drawn_faces import draw_faces
-from picaset.lab.data.faces import Faces, Part
-from picaset.lab.data.folders import cache_folder, data_folder
-from picaset.lab.data.odd_sets import (
+from picaset.lab.data.face_sets import (
     Album,
+    Faces,
     OddSets,
+    Part,
     album_of,
     draw_album,
     fixed_sets,
     pairs_with_enough,
     shaken,
 )
+from picaset.lab.data.folders import cache_folder, data_folder
 from picaset.lab.networks.image_stems import Stem
 from picaset.lab.networks.odd_one_out import OddOneOutNetwork
-from picaset.lab.tasks.odd_one_out_scores import Objective, as_tensor, found_of, odd_one_out_loss
 from picaset.networks.element_scorer import ElementEncoder, ElementPool
 from picaset.operators.block import Form
+
+Objective = Literal["elements", "authors"]
+
+
+def odd_one_out_loss(
+    scores: Float[Tensor, "B N"], odd: Int[Tensor, " B"], *, loss: Objective = "elements"
+) -> Float[Tensor, ""]:
+    """Cross-entropy over the elements of each set, averaged over the sets.
+
+    ``loss="authors"`` is what their program computes: a softmax over the elements, whose probabilities then go through
+    a sigmoid as if they were scores, and a binary loss for each element. Since a probability lies between 0 and 1, the
+    sigmoid gives between 0.5 and 0.73: an element can never be told to be usual with confidence, the loss cannot fall
+    below about 0.65 for eight elements, and its gradient fades where the softmax is sure, right or wrong.
+
+    Example:
+        >>> scores, odd = torch.tensor([[20.0, 0.0, 0.0]]), torch.tensor([0])
+        >>> round(float(odd_one_out_loss(scores, odd)), 4)
+        0.0
+        >>> round(float(odd_one_out_loss(scores, odd, loss="authors")), 4)
+        0.5665
+    """
+    check_choice(loss, ("elements", "authors"), caller="odd_one_out_loss", name="loss")
+    if loss == "elements":
+        return functional.cross_entropy(scores, odd)
+    target = functional.one_hot(odd, scores.shape[1]).to(scores.dtype)
+    return functional.binary_cross_entropy_with_logits(scores.softmax(dim=1), target)
+
+
+def found_of(scores: Float[Tensor, "B N"], odd: Int[Tensor, " B"]) -> dict[str, float]:
+    """AUROC and AUPR over the elements of all sets together, and how often the odd one has the highest score.
+
+    Example:
+        >>> found_of(torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]]), torch.tensor([0, 1]))["auroc"]
+        0.875
+    """
+    metrics: Any = require("torchmetrics.functional.classification", extra="experiments", purpose="measuring AUROC")
+    is_odd = functional.one_hot(odd, scores.shape[1]).flatten()
+    return {
+        "auroc": float(metrics.binary_auroc(scores.flatten(), is_odd)),
+        "aupr": float(metrics.binary_average_precision(scores.flatten(), is_odd)),
+        "top1": float((scores.argmax(dim=1) == odd).double().mean()),
+    }
+
+
+def as_tensor(images: UInt8[np.ndarray, "*n S S 3"]) -> UInt8[Tensor, "*n 3 S S"]:
+    """Channels first, as torch has them; nothing is copied."""
+    return torch.as_tensor(np.ascontiguousarray(images)).movedim(-1, -3)
+
 
 SIZES = (3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Of the sets that a trained network is scored on, as far as there are images enough."""

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torchmetrics import Metric
 
-from picaset.lab.data.scene_vectors import from_vectors
-from picaset.lab.tasks.scene_hits import THRESHOLDS, area, ranked, right_ones
+from picaset.lab.data.scenes import from_vectors
+from picaset.lab.tasks.scene_scores import THRESHOLDS, area, ranked, right_ones
 
 
 class ScenePrecision(Metric):

@@ -18,12 +18,11 @@ from torch import Tensor, nn
 
 from picaset.lab.data.clevr import read_clevr
 from picaset.lab.data.folders import cache_folder, data_folder
-from picaset.lab.data.scene_vectors import DIM, to_vectors
-from picaset.lab.data.scenes import Scenes
+from picaset.lab.data.scenes import DIM, Scenes, to_vectors
 from picaset.lab.data.shuffling import shuffled
 from picaset.lab.data.traced_scenes import load_traced_scenes
 from picaset.lab.networks.competing_cascade import Compete, Initial
-from picaset.lab.networks.scene_encoder import Positions, SceneStem
+from picaset.lab.networks.image_stems import Positions, SceneStem
 from picaset.lab.networks.scene_network import SceneDecoder, SceneNetwork
 from picaset.lab.tasks.scene_loss import Objective, scene_loss
 from picaset.lab.tasks.scene_scores import by_steps, milliseconds_per_image, precisions, predict, shown_attention

@@ -25,10 +25,8 @@ from picaset.lab.data.views import CATEGORIES, Split, Views
 from picaset.lab.networks.capsules import SMALL, CapsuleNetwork, spread_loss
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.viewpoint_scores import Look, accuracies, examples, share_right
-from picaset.networks.deep_sets import DeepSets
-from picaset.networks.picaso import Picaso
 from picaset.networks.pretrained import PretrainedNetwork
-from picaset.networks.set_transformer import SetTransformer
+from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 
 Data = Literal["small-norb", "toys", "toys-small", "toys-tiny"]
 Kind = Literal["deep-sets", "set-transformer", "picaso", "capsules", "view-classifier"]

@@ -1,12 +1,47 @@
-"""Where and how a run takes place: on how many processes, of how many machines, and which of them writes."""
+"""Where and how a run takes place: on how many processes, of how many machines, and which of them writes.
+
+Ctrl-C and SIGTERM, asked politely.
+"""
 
 import os
+import signal
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from picaset.extras import require
 from picaset.lab.training.experiment import Experiment
+
+
+class Stopping:
+    """Whether the run was asked to stop."""
+
+    now: bool = False
+
+
+@contextmanager
+def stop_signals() -> Generator[Stopping]:
+    """Ctrl-C and SIGTERM let the step finish; asked twice, they end it at once."""
+    stopping = Stopping()
+    before: dict[int, Any] = {}
+
+    def ask(number: int, frame: object) -> None:
+        stopping.now = True
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+    try:
+        for name in (signal.SIGINT, signal.SIGTERM):
+            before[name] = signal.signal(name, ask)
+    except ValueError:  # not the main thread, which alone may listen
+        pass
+    try:
+        yield stopping
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 class Launch(TypedDict, total=False):

@@ -3,16 +3,19 @@
 A step is a function of the seed, the number of the step and the tensors of the last checkpoint, and of nothing else:
 data is drawn by step, the learning rate is computed from it. So a run that was stopped at any moment, by ``kill -9``
 too, ends with the same bits as one that never was.
+
+Everything that changes while training, and how it goes into a checkpoint and back.
 """
 
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.multiprocessing.spawn import ProcessRaisedException
 from torch.optim import swa_utils
 from torch.optim.swa_utils import AveragedModel
@@ -22,15 +25,68 @@ from picaset.lab.data.folders import MissingDataError
 from picaset.lab.training.ahead import made_ahead
 from picaset.lab.training.environment import describe_environment
 from picaset.lab.training.experiment import Experiment
-from picaset.lab.training.launch import Launch, check_launch, is_first, processes, wait_for
+from picaset.lab.training.launch import Launch, check_launch, is_first, processes, stop_signals, wait_for
 from picaset.lab.training.progress import Watcher, watching
-from picaset.lab.training.run_directory import RunDirectory
+from picaset.lab.training.run_directory import Checkpoint, RunDirectory
 from picaset.lab.training.schedules import learning_rate
-from picaset.lab.training.state import State, checkpoint_of, restore_from
-from picaset.lab.training.stopping import stop_signals
 from picaset.networks.pretrained import PretrainedNetwork
 
-TOLD = ("ValueError: ", "OSError: ", f"{MissingDataError.__module__}.{MissingDataError.__qualname__}: ")
+
+@dataclass
+class State:
+    """Everything that changes while training."""
+
+    network: nn.Module
+    wrapped: Any
+    """The network as Fabric runs it, on its device and over its processes."""
+    optimizer: Any
+    average: AveragedModel | None
+    step: int = 0
+    best: float | None = None
+    seconds: float = 0.0
+    problems: tuple[str, ...] = ()
+    curves: Any = None
+    """Where TensorBoard reads them, if it shall."""
+
+    @property
+    def trained(self) -> nn.Module:
+        """The network that counts: the running average, where there is one."""
+        return self.network if self.average is None else self.average.module
+
+
+def checkpoint_of(state: State) -> Checkpoint:
+    """Everything that the next step depends on."""
+    tensors = {f"network.{name}": tensor for name, tensor in state.network.state_dict().items()}
+    if state.average is not None:
+        tensors |= {f"average.{name}": tensor for name, tensor in state.average.state_dict().items()}
+    for index, values in state.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": value for name, value in values.items()}
+    tensors["random"] = torch.get_rng_state()
+    return Checkpoint(state.step, tensors, {"step": state.step, "best": state.best, "seconds": state.seconds})
+
+
+def restore_from(checkpoint: Checkpoint, state: State, optimizer: torch.optim.Optimizer) -> None:
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {
+            name.removeprefix(prefix): tensor for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)
+        }
+
+    state.network.load_state_dict(part("network."))
+    if state.average is not None:
+        state.average.load_state_dict(part("average."))
+    described = optimizer.state_dict()
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in part("optimizer.").items():
+        index, _, kind = name.partition(".")
+        moments.setdefault(int(index), {})[kind] = tensor
+    optimizer.load_state_dict({"state": moments, "param_groups": described["param_groups"]})
+    torch.set_rng_state(checkpoint.tensors["random"])
+    state.step = checkpoint.step
+    state.best = checkpoint.state["best"]
+    state.seconds = checkpoint.state["seconds"]
+
+
+EXPECTED_ERRORS = ("ValueError: ", "OSError: ", f"{MissingDataError.__module__}.{MissingDataError.__qualname__}: ")
 """How the errors of another process begin that are meant for the user."""
 
 
@@ -79,7 +135,7 @@ def resume(path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
         raise StoppedError(f"stopped; resume with: picaset train --resume {path}") from None
     except ProcessRaisedException as error:
         said = str(error).strip().splitlines()[-1]
-        if not said.startswith(TOLD):
+        if not said.startswith(EXPECTED_ERRORS):
             raise
         raise ValueError(said.partition(": ")[2]) from None
     result = directory.result

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fastapi import APIRouter
 
-from picaset.lab.networks.shipped import WEIGHTS
+from picaset.lab.networks.odd_one_out import WEIGHTS
 
 Name = TypeVar("Name", bound=str)
 

@@ -9,12 +9,19 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query
 
-from picaset.studio.errors import REFUSALS, Refused
 from picaset.studio.lane import Lane
 from picaset.studio.rooms import Room, Settings
 from picaset.studio.rooms.cluster import examples
-from picaset.studio.rooms.cluster.fit_process import FITS, FitProcess
-from picaset.studio.rooms.cluster.methods import NETWORKS, Question, methods, steps_kind, weights_are_there, work
+from picaset.studio.rooms.cluster.methods import (
+    FITS,
+    NETWORKS,
+    FitProcess,
+    Question,
+    methods,
+    steps_kind,
+    weights_are_there,
+    work,
+)
 from picaset.studio.rooms.cluster.schemas import (
     FARTHEST,
     MOST_COMPONENTS,
@@ -32,7 +39,7 @@ from picaset.studio.rooms.cluster.schemas import (
     StepsRequest,
     as_point,
 )
-from picaset.studio.told import Seed
+from picaset.studio.schemas import REFUSALS, Refused, Seed
 from picaset.tables.table import table_of_csv
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from picaset.studio.gesture import Gesture
+from picaset.studio.schemas import Gesture
 
 MOST_POINTS = 5000
 MOST_COMPONENTS = 8

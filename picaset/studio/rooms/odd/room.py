@@ -5,13 +5,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from picaset.lab.data.odd_sets import LARGEST, SMALLEST
-from picaset.studio.errors import REFUSALS
+from picaset.lab.data.face_sets import LARGEST, SMALLEST
 from picaset.studio.lane import Lane
 from picaset.studio.pictures import IS_PICTURE, Picture, png_of
 from picaset.studio.rooms import Room, Settings
-from picaset.studio.rooms.odd.faces import TOLD, Pool, pools, told
-from picaset.studio.rooms.odd.schemas import (
+from picaset.studio.rooms.odd.faces import (
+    FOLDERS,
+    SOURCE_DESCRIPTIONS,
     AttributeName,
     Attributes,
     Face,
@@ -19,13 +19,17 @@ from picaset.studio.rooms.odd.schemas import (
     FaceSet,
     Kind,
     Known,
+    Pool,
+    Question,
+    Scorers,
     Scores,
     ScoresRequest,
     SetSize,
     SourceName,
+    pools,
+    told,
 )
-from picaset.studio.rooms.odd.scoring import FOLDERS, Question, Scorers
-from picaset.studio.told import Seed, check_is_there, without_data
+from picaset.studio.schemas import REFUSALS, Seed, check_is_there, without_data
 
 
 def build_odd_room(settings: Settings) -> Room | None:
@@ -46,7 +50,7 @@ def router_of(faces: Mapping[SourceName, Pool], scorers: Scorers, lane: Lane) ->
 
     def pool(source: SourceName) -> Pool:
         if source not in faces:
-            raise without_data(TOLD[source][0])
+            raise without_data(SOURCE_DESCRIPTIONS[source][0])
         return faces[source]
 
     @router.get("/known")

@@ -1,4 +1,7 @@
-"""Reading run directories that others may be writing, have broken, or have filled with something else."""
+"""Reading run directories that others may be writing, have broken, or have filled with something else.
+
+What the page gets of runs, typed.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,10 +9,79 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
+
 from picaset.lab.reports.records import Record, read_record
 from picaset.lab.reports.reproduction import tables_of
 from picaset.lab.training.run_directory import RunDirectory
-from picaset.studio.rooms.runs.schemas import RunDetail, RunList, RunSummary, Setting, TableCell, TableOfPaper, Tables
+
+
+class RunSummary(BaseModel):
+    """A run in the list."""
+
+    name: str
+    """Of its folder."""
+    kind: str
+    finished: bool
+    step: int
+    steps: int
+    score: float | None
+    """The last one."""
+    version: str
+    """Changes when the run does."""
+    problem: str | None = None
+    """Why it cannot be read."""
+
+
+class RunList(BaseModel):
+    """Everything in the folder."""
+
+    folder: str
+    runs: list[RunSummary]
+    version: str
+    """Changes when any run does."""
+
+
+class Setting(BaseModel):
+    """One entry of a run's configuration."""
+
+    name: str
+    value: str
+
+
+class RunDetail(BaseModel):
+    """A run with its curves and its configuration."""
+
+    name: str
+    version: str
+    curves: dict[str, list[float | None]]
+    """Each measure, as long as ``curves["step"]``."""
+    settings: list[Setting]
+
+
+class TableCell(BaseModel):
+    """What was found, and what was published."""
+
+    found: str
+    published: str
+    best: bool
+
+
+class TableOfPaper(BaseModel):
+    """A table with ours beside theirs."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[TableCell]]
+    notes: list[str]
+
+
+class Tables(BaseModel):
+    """All that the finished runs allow."""
+
+    about: str
+    tables: list[TableOfPaper]
+
 
 MOST_RUNS = 500
 MOST_CURVE_POINTS = 2000

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from picaset.studio.errors import REFUSALS, Refused
 from picaset.studio.rooms import Room, Settings
 from picaset.studio.rooms.runs import reading
-from picaset.studio.rooms.runs.schemas import RunDetail, RunList, Tables
+from picaset.studio.rooms.runs.reading import RunDetail, RunList, Tables
+from picaset.studio.schemas import REFUSALS, Refused
 
 
 def build_runs_room(settings: Settings) -> Room:

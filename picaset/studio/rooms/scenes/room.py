@@ -6,14 +6,21 @@ from fastapi import APIRouter, Query
 
 from picaset.lab.data.scene_layouts import FEWEST_OBJECTS
 from picaset.lab.data.scenes import MOST_OBJECTS
-from picaset.studio.errors import REFUSALS
 from picaset.studio.lane import Lane
 from picaset.studio.pictures import IS_PICTURE, PICTURE, Picture
 from picaset.studio.rooms import Room, Settings
-from picaset.studio.rooms.scenes.pictures import CLEAR, Pictures, pictures
-from picaset.studio.rooms.scenes.schemas import Known, Scene, Seen, SeenRequest
-from picaset.studio.rooms.scenes.seeing import FOLDERS, Observers
-from picaset.studio.told import check_is_there, config_of
+from picaset.studio.rooms.scenes.pictures import (
+    CLEAR,
+    FOLDERS,
+    Known,
+    Observers,
+    Pictures,
+    Scene,
+    Seen,
+    SeenRequest,
+    pictures,
+)
+from picaset.studio.schemas import REFUSALS, check_is_there, config_of
 
 
 def build_scenes_room(settings: Settings) -> Room | None:

@@ -6,14 +6,21 @@ from fastapi import APIRouter, Query
 
 from picaset.lab.data.crops import CROP
 from picaset.lab.data.views import CATEGORIES, LABELS, SIZE, TRAINING_AZIMUTHS
-from picaset.studio.errors import REFUSALS
 from picaset.studio.lane import Lane
 from picaset.studio.pictures import IS_PICTURE, PICTURE, Picture
 from picaset.studio.rooms import Room, Settings
-from picaset.studio.rooms.viewpoints.classifying import KINDS, Classifiers
-from picaset.studio.rooms.viewpoints.photographs import Photographs, photographs
-from picaset.studio.rooms.viewpoints.schemas import Category, Known, Seen, SeenRequest, View
-from picaset.studio.told import check_is_there
+from picaset.studio.rooms.viewpoints.photographs import (
+    KINDS,
+    Category,
+    Classifiers,
+    Known,
+    Photographs,
+    Seen,
+    SeenRequest,
+    View,
+    photographs,
+)
+from picaset.studio.schemas import REFUSALS, check_is_there
 
 
 def build_viewpoints_room(settings: Settings) -> Room | None:

@@ -1,9 +1,17 @@
-"""What a person is told when something cannot be done."""
+"""What rooms ask and tell alike: seeds, where pictures come from, who looks at them, and what is not there.
 
-from collections.abc import Sequence
-from typing import Any
+What a person is told when something cannot be done.
 
-from pydantic import BaseModel
+What every question of a moving hand has, so that a newer one replaces an older one.
+"""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from picaset.networks.pretrained import read_description
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer, not a failure
@@ -57,3 +65,55 @@ def in_words(problems: Sequence[Any]) -> str:
     said = str(problems[0]["msg"])
     reason = said[:1].lower() + said[1:].removesuffix(".")
     return f"{', '.join(words)}: {reason}." if words else f"{reason[:1].upper()}{reason[1:]}."
+
+
+class Gesture(BaseModel):
+    """Which page asks, and after which of its changes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    page: Annotated[str, Field(max_length=40, pattern=r"^[A-Za-z0-9-]*$")] = ""
+    """Which page asks; a newer gesture of the same page replaces an older one."""
+    gesture: Annotated[int, Field(ge=0, le=2**53)] = 0
+
+
+MOST_SEED = 1_000_000
+Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]
+"""What is drawn is the same for the same seed."""
+
+
+class Source(BaseModel):
+    """Where pictures come from."""
+
+    name: str
+    title: str
+    about: str
+
+
+class Model(BaseModel):
+    """A network, as it is told on the page."""
+
+    name: str
+    title: str
+    about: str
+
+
+def check_is_there(name: str, networks: Collection[str]) -> None:
+    if name not in networks:
+        raise Refused(404, f"The network {name} is not there.")
+
+
+def without_data(title: str) -> Refused:
+    """For whoever asks for real data that was not found."""
+    return Refused(404, f"{title} is not there; PICASET_DATA must be the folder that holds it.")
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """What a network was made with, without reading its weights.
+
+    Nothing if that cannot be read: the room opens all the same, and whoever asks this network is told why.
+    """
+    try:
+        return read_description(folder / "config.json")["config"]
+    except (ValueError, OSError):
+        return {}

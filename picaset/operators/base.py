@@ -11,7 +11,13 @@ padded, has at least one slot per set, and holds exact zeros where an element is
 ``mask`` is None when every element is present.
 
 Dimensions:  B sets   N elements (padded)   K vectors   D features in   E features out
+
+Learned vectors to ask a set with.
+
+What a cascade did, step by step: the record that every cascade can give of itself.
 """
+
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -20,6 +26,33 @@ from torch import Tensor, nn
 from picaset.checks import check_floating, check_mask, check_tensor
 from picaset.operators.buckets import encode_in_buckets, pool_in_buckets
 from picaset.sets import SetBatch
+
+
+def learned_templates(count: int, dim: int) -> nn.Parameter:
+    """Templates drawn as Set Transformer draws them (Glorot)."""
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(count, dim)))
+
+
+class Trace(NamedTuple):
+    """The templates and the attention of every step.
+
+    Shapes:
+        templates  (L + 1, B, K, D)       before the first step, and after each
+        attention  (L, B, H, K, N)        weights of each step; (L, H, K, total) for a SetBatch
+    """
+
+    templates: Float[Tensor, "L_plus_1 B K D"]
+    attention: Float[Tensor, "L B H K N"] | Float[Tensor, "L H K total"]
+
+
+def write_attention(
+    attention: Float[Tensor, "L B H K N"], mask: Bool[Tensor, "B N"] | None, *, like: Tensor | SetBatch
+) -> Float[Tensor, "L B H K N"] | Float[Tensor, "L H K total"]:
+    """Give attention weights the form of the set they are over, padded or packed."""
+    if not isinstance(like, SetBatch):
+        return attention[..., : like.shape[1]]
+    by_element = attention.permute(0, 2, 3, 1, 4)  # (L, H, K, B, N)
+    return by_element.flatten(-2) if mask is None else by_element[..., mask]
 
 
 class SetPool(nn.Module):
