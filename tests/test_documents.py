@@ -1,4 +1,4 @@
-"""Everything that the documents print is executed, and every file they name exists."""
+"""Every example and command in the documents runs, and every file that they name exists."""
 
 import doctest
 import json
@@ -22,9 +22,7 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
-    return [
-        (path.name, code) for path in DOCUMENTS for found, code in BLOCK.findall(path.read_text()) if found == language
-    ]
+    return [(path.name, code) for path in DOCUMENTS for tag, code in BLOCK.findall(path.read_text()) if tag == language]
 
 
 COMMANDS = [
@@ -57,13 +55,13 @@ OTHERS = [(name, command) for name, command in COMMANDS if not command.startswit
 def test_every_other_command_in_the_documents_works(name: str, command: str):
     program, *arguments = shlex.split(command)
     if program == "make":
-        # This test runs inside make test; that the target exists and what it would do is what can be asked here.
+        # This test runs inside make test, so only that the target exists is checked.
         subprocess.run(["make", "--dry-run", *arguments], cwd=ROOT, check=True, capture_output=True)
     elif program == "python":
         subprocess.run([sys.executable, *arguments, "--help"], cwd=ROOT, check=True, capture_output=True)
     else:
         assert program in ("git", "cd", "pip", ".venv/bin/pre-commit"), (
-            f"{name} prints a command nobody runs: {command}"
+            f"{name} prints a command that no test runs: {command}"
         )
 
 
@@ -82,8 +80,8 @@ def test_the_tables_in_the_documents_are_those_of_the_records():
     assert (ROOT / "docs/tables.md").read_text() == in_markdown(tables_of(records, [ROOT / "results/runs"]))
 
 
-def test_what_was_tried_and_left_is_told_with_the_numbers_of_its_records():
-    told = " ".join((ROOT / "docs/reproduction.md").read_text().split())
+def test_the_numbers_of_discarded_variants_in_the_documents_are_those_of_their_records():
+    document = " ".join((ROOT / "docs/reproduction.md").read_text().split())
 
     def result(run: str) -> dict[str, Any]:
         return json.loads((ROOT / "results" / run / "result.json").read_text())
@@ -95,13 +93,13 @@ def test_what_was_tried_and_left_is_told_with_the_numbers_of_its_records():
         return f"{100 * result(run)['average_precision'][distance]:.1f}"
 
     for split in ("azimuth", "elevation"):
-        assert f"{novel(f'tried/viewpoints-{split}-ours-stretched')} of novel {split}s" in told
+        assert f"{novel(f'tried/viewpoints-{split}-ours-stretched')} of novel {split}s" in document
     plain = novel("runs/viewpoints-azimuth-ours-quick-seed0"), novel("tried/viewpoints-elevation-ours-plain")
-    assert f"not stretched gave {' and '.join(plain)}" in told
-    assert f"flies off: {precision('tried/scenes-idspn-likelihood-uncut', 'inf')} at any distance" in told
+    assert f"not stretched gave {' and '.join(plain)}" in document
+    assert f"flies off: {precision('tried/scenes-idspn-likelihood-uncut', 'inf')} at any distance" in document
     slots = [precision(f"tried/scenes-slot-attention-likelihood-rate-{rate}", "0.5") for rate in ("0.001", "0.002")]
-    assert f"with {slots[0]} within 0.5 at 1e-3 and {slots[1]} at 2e-3" in told
-    assert f"PB3 has {precision('tried/scenes-pb3-likelihood-rate-0.001', '0.5')} at 1e-3" in told
+    assert f"with {slots[0]} within 0.5 at 1e-3 and {slots[1]} at 2e-3" in document
+    assert f"PB3 has {precision('tried/scenes-pb3-likelihood-rate-0.001', '0.5')} at 1e-3" in document
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -110,7 +108,20 @@ def test_every_file_that_a_document_links_to_exists(path: Path):
         assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
-def test_the_tree_in_the_readme_names_every_part_of_the_package():
-    readme = (ROOT / "README.md").read_text()
+def test_the_tree_in_the_architecture_names_every_part_of_the_package():
+    tree = (ROOT / "docs/architecture.md").read_text()
     for part in sorted(path.name for path in (ROOT / "picaset").iterdir() if not path.name.startswith(("_", "."))):
-        assert part in readme, f"README.md does not say what picaset/{part} is"
+        assert part in tree, f"docs/architecture.md does not say what picaset/{part} is"
+
+
+JOURNEY_STEPS = re.findall(r"^- (`\w[\w/]*\.py`.*)$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("step", JOURNEY_STEPS)
+def test_every_function_that_a_journey_names_is_in_its_file(step: str):
+    source = ""
+    for name in re.findall(r"`([^`]+)`", step):
+        if name.endswith(".py"):
+            source = (ROOT / "picaset" / name).read_text()
+        else:
+            assert all(re.search(rf"\b{part}\b", source) for part in name.split(".")), f"{name} is not there: {step}"
