@@ -4,6 +4,7 @@ import doctest
 import json
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from picaset.cli import main
+from picaset.lab.reports.published import TABLE_2
 from picaset.lab.reports.records import find_records
 from picaset.lab.reports.reproduction import in_markdown, tables_of
 
@@ -96,10 +98,44 @@ def test_the_numbers_of_discarded_variants_in_the_documents_are_those_of_their_r
         assert f"{novel(f'tried/viewpoints-{split}-ours-stretched')} of novel {split}s" in document
     plain = novel("runs/viewpoints-azimuth-ours-quick-seed0"), novel("tried/viewpoints-elevation-ours-plain")
     assert f"not stretched gave {' and '.join(plain)}" in document
-    assert f"flies off: {precision('tried/scenes-idspn-likelihood-uncut', 'inf')} at any distance" in document
+    assert f"diverges: {precision('tried/scenes-idspn-likelihood-uncut', 'inf')} at any distance" in document
     slots = [precision(f"tried/scenes-slot-attention-likelihood-rate-{rate}", "0.5") for rate in ("0.001", "0.002")]
     assert f"with {slots[0]} within 0.5 at 1e-3 and {slots[1]} at 2e-3" in document
     assert f"PB3 has {precision('tried/scenes-pb3-likelihood-rate-0.001', '0.5')} at 1e-3" in document
+
+
+def test_the_results_in_the_readme_are_those_of_the_records():
+    def rows(benchmark: str) -> list[dict[str, Any]]:
+        (path,) = (ROOT / "results").glob(f"{benchmark}__*.json")
+        return json.loads(path.read_text())["rows"]
+
+    def only(benchmark: str, /, **values: object) -> dict[str, Any]:
+        return next(row for row in rows(benchmark) if all(row.get(key) == value for key, value in values.items()))
+
+    def auroc(pool: str) -> float:
+        paths = (ROOT / "results/runs").glob(f"odd-one-out-celeba-sa-{pool}-quick-seed?/result.json")
+        return statistics.mean(json.loads(path.read_text())["test"]["auroc"] for path in paths)
+
+    ours = json.loads((ROOT / "results/runs/clustering-ours-quick-seed0/result.json").read_text())
+    shifted = next(move["log_likelihood"]["0"] for move in ours["moves"] if move["shift"] == -12)
+    ten_starts = only("clusterer", table="time", method="scikit-learn, 10 starts")["milliseconds"]
+    lines = {"kind": "along lines", "set_size": 48}
+    neighbours = only("odd_one_out", **lines, name="local outlier factor within the set")["top1"]
+    large = only("pooling", sizes=[1, 1_000_000, 64, 4, 4], kind="forward+backward")
+    packed, padded = (
+        only("packed", name=name, steps=1)["forward+backward"] for name in ("ours, packed", "textbook, padded")
+    )
+    expected = [
+        (f"**{only('clusterer', table='time', method='ours')['milliseconds']:.1f}**", f"{ten_starts:.0f}"),
+        (f"**{shifted:.3f}**", f"{max(row[-1] for row in TABLE_2.values()):.3f}"),
+        (f"**{only('odd_one_out', **lines, name='SetAnomalyDetector')['top1']:.2f}**", f"{neighbours:.2f}"),
+        (f"{auroc('pb'):.3f}", f"{auroc('pma'):.3f}"),
+        (f"**{large['ours']:.2f}**", f"{large['textbook']:.1f}"),
+        (f"**{1e3 * packed:.0f}**", f"{1e3 * padded:.0f}"),
+    ]
+    table = (ROOT / "README.md").read_text().partition("## Results")[2]
+    cells = [tuple(line.split(" | ")[1:3]) for line in table.splitlines() if line.startswith("| ")][1:]
+    assert cells == expected
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
