@@ -1,6 +1,4 @@
-"""How everything here is measured: medians of repeated calls in one process, peak memory in a process of its own, and
-the machine's own limits.
-"""
+"""Measuring functions of all benchmarks: median times, peak memory in a separate process, and limits of the machine."""
 
 import json
 import multiprocessing
@@ -16,7 +14,7 @@ import torch
 
 
 def median_seconds(call: Callable[[], object], *, repeats: int = 20, warmups: int = 3, at_most: float = 20.0) -> float:
-    """The median of ``repeats`` calls after ``warmups``; fewer where they take longer than ``at_most`` seconds."""
+    """Return the median time of ``repeats`` calls after ``warmups``; fewer calls if they exceed ``at_most`` seconds."""
     for _ in range(warmups):
         call()
     samples = list[float]()
@@ -31,10 +29,10 @@ def median_seconds(call: Callable[[], object], *, repeats: int = 20, warmups: in
 def medians_together(
     calls: Sequence[Callable[[], object]], *, turns: int = 5, at_least: float = 1.0, at_most: float = 40.0
 ) -> list[float]:
-    """The median of each call, taken in turns, so that what disturbs the machine disturbs all of them alike.
+    """Return the median time of each call, measured in turns, so that other load on the machine affects all alike.
 
-    A turn is one call that is not counted, since the others have left the caches cold, and four that are. More than
-    ``turns`` where they would take less than ``at_least`` seconds in all, fewer where ``at_most`` is over.
+    A turn is one warm-up call, because the other calls have filled the caches, and four that are measured. There are
+    more than ``turns`` if they take less than ``at_least`` seconds in total, and fewer after ``at_most`` seconds.
     """
     samples = [list[float]() for _ in calls]
     began = time.perf_counter()
@@ -49,24 +47,27 @@ def medians_together(
 
 
 def forward_and_backward(module: torch.nn.Module, *inputs: object) -> dict[str, Callable[[], object]]:
-    """The two things that are timed of a module: its result, and its result with all gradients."""
-    tensors = [one for one in inputs if isinstance(one, torch.Tensor) and one.is_floating_point()]
+    """Return the two calls that are timed: the forward pass, and the forward and backward pass with all gradients."""
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor) and value.is_floating_point()]
 
     def forward() -> None:
         with torch.no_grad():
             module(*inputs)
 
-    def both() -> None:
+    def forward_backward() -> None:
         module.zero_grad()
         for tensor in tensors:
             tensor.grad = None
         module(*inputs).sum().backward()
 
-    return {"forward": forward, "forward+backward": both}
+    return {"forward": forward, "forward+backward": forward_backward}
 
 
 def peak_bytes(build: Callable[..., Callable[[], object]], *arguments: object) -> int:
-    """How far a call, made by ``build(*arguments)`` in a fresh process, raises the peak of resident memory."""
+    """Return by how much the call that ``build(*arguments)`` returns raises the peak of resident memory.
+
+    The call runs in a new process.
+    """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=report_peak, args=(sender, build, arguments))
@@ -78,21 +79,22 @@ def peak_bytes(build: Callable[..., Callable[[], object]], *arguments: object) -
 
 
 def report_peak(sender: object, build: Callable[..., Callable[[], object]], arguments: tuple[object, ...]) -> None:
+    """Build and run a call, and send the rise of the peak of resident memory in bytes."""
     call = build(*arguments)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = resident_peak()
     call()
     sender.send(resident_peak() - before)  # type: ignore[attr-defined]
 
 
 def resident_peak() -> int:
-    """The most memory this process has held since the peak was last forgotten, in bytes."""
+    """Return the peak of resident memory of this process since its last reset, in bytes."""
     status = Path("/proc/self/status").read_text()
     return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
 
 
 def machine_limits() -> dict[str, float]:
-    """What this machine can do at best: multiplying large matrices, and reading memory."""
+    """Return the rates of this machine in large matrix products and in reading memory."""
     left, right = torch.randn(2048, 2048), torch.randn(2048, 2048)
     seconds = median_seconds(lambda: left @ right, repeats=10)
     vector = torch.randn(64 * 2**20)
@@ -101,13 +103,13 @@ def machine_limits() -> dict[str, float]:
 
 
 def record(name: str, rows: list[dict[str, object]], limits: dict[str, float]) -> None:
-    """Print one JSON line with everything needed to trust or repeat a result."""
+    """Print one JSON line with the rows and what is needed to repeat them: command, commit, versions and hardware."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     processor = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.processor(),
     )
-    described = {
+    description = {
         "benchmark": name,
         "command": f"python -m benchmarks.{name} " + " ".join(sys.argv[1:]),
         "commit": commit,
@@ -117,4 +119,4 @@ def record(name: str, rows: list[dict[str, object]], limits: dict[str, float]) -
         "limits": limits,
         "rows": rows,
     }
-    print(json.dumps(described))
+    print(json.dumps(description))

@@ -1,8 +1,8 @@
 """How much faster does a whole clustering network train than its textbook form?
 
 AE32, AE32, PB, SA and a linear map, 128 wide, on 10 sets of 450 points: one training step, with the optimizer.
-Expected: less than for pooling alone, since most of the work is in the encoders' maps of every element. Reported:
-medians of 20 steps, taken in turns.
+Expected: a smaller ratio than for pooling alone, because most of the time is spent in the encoders' projections of
+every element. Reported: medians of 20 steps, measured in turns.
 
     python -m benchmarks.network
 
@@ -21,6 +21,7 @@ SIZES = dict(dim=128, num_heads=4, num_inducing=32, num_outputs=4, num_steps=2)
 
 
 def training_step(network: torch.nn.Module, points: torch.Tensor) -> object:
+    """Return a function that makes one step of Adam on the same points."""
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-4, fused=True)
 
     def step() -> None:

@@ -1,16 +1,15 @@
-"""Does learning from sets find what a detector of odd rows cannot?
+"""How often is the element found that does not belong to its set, compared with outlier detectors for rows?
 
-Two kinds of sets, each with one element that belongs to another set:
+Two kinds of sets, each with one element from another set:
 
-    around points    every set lies around a point of its own: the odd one is far from the middle of its set
-    along lines      every set lies along a line of its own: the odd one is as far from the middle as the others
+    around points    every set lies around its own centre: the odd element is far from the centre of its set
+    along lines      every set lies along its own line: the odd element is as far from the centre as the others
 
-Expected: detectors of rows find neither, since every row is ordinary among all rows; the distance to the middle of the
-set finds the first and not the second; a detector within each set finds elements that are alone, if there are others
-enough; ours finds both kinds, in sets of other sizes than it was trained on. All learn from the same sets, in which one
-element of each is odd and nothing says which. Reported: how often the odd element has the
-highest score of its set (top 1) and the area under the curve of operating points over all elements (AUROC), of 500 sets
-each, by size.
+Expected: detectors of rows find neither, because every row is normal among all rows; the distance to the mean of the
+set finds the first kind only; a detector within each set finds isolated elements if the set is large enough;
+SetAnomalyDetector finds both kinds, also in sets of other sizes than in training. All learn from the same sets, each
+with one odd element and without labels. Reported: the fraction of sets in which the odd element has the highest score
+(top 1) and the area under the ROC curve over all elements (AUROC), for 500 sets of each size.
 
     python -m benchmarks.odd_one_out --steps 1000
     python -m benchmarks.odd_one_out --only within
@@ -32,14 +31,15 @@ from benchmarks.measure import machine_limits, record
 from picaset import SetAnomalyDetector
 from picaset.tables.example_shelves import along_lines
 
-TRAINED, TESTED = (6, 10, 14), (4, 8, 12, 24, 48)
-"""Elements of the sets that are learned from, and of those that are scored."""
+TRAINING_SIZES, TEST_SIZES = (6, 10, 14), (4, 8, 12, 24, 48)
+"""Sizes of the training sets, and of the test sets."""
 
 Sets = list[np.ndarray]
 Scores = Callable[[Sets], Sets]
 
 
 def around_points(num_sets: int, size: int, *, generator: np.random.Generator) -> tuple[Sets, np.ndarray]:
+    """Draw sets around random centres, with one element around another centre; return the sets and its indices."""
     centres = 3 * generator.normal(size=(num_sets, 2, 3))
     points = np.repeat(centres[:, :1], size, axis=1)
     odd = generator.integers(size, size=num_sets)
@@ -48,27 +48,29 @@ def around_points(num_sets: int, size: int, *, generator: np.random.Generator) -
 
 
 def by_row(detector: object, training: Sets) -> Scores:
-    """A scikit-learn detector on all rows together."""
+    """Fit a scikit-learn detector to the rows of all sets together."""
     fitted = detector.fit(np.concatenate(training))  # type: ignore[attr-defined]
 
     def scores(sets: Sets) -> Sets:
-        ends = np.cumsum([len(one) for one in sets])[:-1]
+        ends = np.cumsum([len(elements) for elements in sets])[:-1]
         return np.split(-fitted.score_samples(np.concatenate(sets)), ends)
 
     return scores
 
 
 def by_distance(sets: Sets) -> Sets:
-    return [np.linalg.norm(one - one.mean(axis=0), axis=1) for one in sets]
+    """Return the distance of each element to the mean of its set."""
+    return [np.linalg.norm(elements - elements.mean(axis=0), axis=1) for elements in sets]
 
 
 def by_neighbours(sets: Sets) -> Sets:
-    """The local outlier factor within each set by itself."""
-    return [-LocalOutlierFactor(min(5, len(one) // 2)).fit(one).negative_outlier_factor_ for one in sets]
+    """Return the local outlier factor of each element within its set."""
+    return [-LocalOutlierFactor(min(5, len(elements) // 2)).fit(elements).negative_outlier_factor_ for elements in sets]
 
 
 def candidates(training: Sets, steps: int) -> dict[str, Callable[[], Scores]]:
-    found: dict[str, Callable[[], Scores]] = {
+    """Return the methods by name; each is trained when it is called."""
+    methods: dict[str, Callable[[], Scores]] = {
         "isolation forest, rows": lambda: by_row(IsolationForest(random_state=0), training),
         "local outlier factor, rows": lambda: by_row(LocalOutlierFactor(novelty=True), training),
         "one-class SVM, rows": lambda: by_row(OneClassSVM(), training),
@@ -79,12 +81,12 @@ def candidates(training: Sets, steps: int) -> dict[str, Callable[[], Scores]]:
     try:
         from pyod.models.ecod import ECOD  # pyright: ignore[reportMissingImports]
     except ImportError:
-        return found
-    return found | {"PyOD's ECOD, rows": lambda: by_row(WithScores(ECOD()), training)}
+        return methods
+    return methods | {"PyOD's ECOD, rows": lambda: by_row(WithScores(ECOD()), training)}
 
 
 class WithScores:
-    """A PyOD detector with scikit-learn's sign."""
+    """A PyOD detector with the scikit-learn API, in which a lower score is more abnormal."""
 
     def __init__(self, detector: object) -> None:
         self.detector = detector
@@ -99,16 +101,20 @@ class WithScores:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1000, help="training steps of ours")
-    parser.add_argument("--sets", type=int, default=200, help="sets of each size that are learned from")
-    parser.add_argument("--only", default="", help="methods with this in their name; all without it")
+    parser.add_argument("--steps", type=int, default=1000, help="training steps of SetAnomalyDetector")
+    parser.add_argument("--sets", type=int, default=200, help="training sets of each size")
+    parser.add_argument("--only", default="", help="measure only methods whose name contains this")
     arguments = parser.parse_args()
     rows = list[dict[str, object]]()
     for kind, draw in (("around points", around_points), ("along lines", along_lines)):
         generator = np.random.default_rng(0)
-        training = [one for size in TRAINED for one in draw(arguments.sets, size, generator=generator)[0]]
-        print(f"\n{kind}: top 1 / AUROC by elements of a set; learned from sets of {', '.join(map(str, TRAINED))}")
-        print(f"{'':36}" + "".join(f"{size:>15}" for size in TESTED) + "     seconds")
+        training = [
+            elements for size in TRAINING_SIZES for elements in draw(arguments.sets, size, generator=generator)[0]
+        ]
+        print(
+            f"\n{kind}: top 1 / AUROC by elements of a set; learned from sets of {', '.join(map(str, TRAINING_SIZES))}"
+        )
+        print(f"{'':36}" + "".join(f"{size:>15}" for size in TEST_SIZES) + "     seconds")
         for name, learn in candidates(training, arguments.steps).items():
             if arguments.only not in name:
                 continue
@@ -116,11 +122,11 @@ if __name__ == "__main__":
             scores_of = learn()
             seconds = time.perf_counter() - began
             line = list[str]()
-            for size in TESTED:
+            for size in TEST_SIZES:
                 sets, odd = draw(500, size, generator=np.random.default_rng([1, size]))
                 scores = scores_of(sets)
-                top1 = float(np.mean([one.argmax() == place for one, place in zip(scores, odd, strict=True)]))
-                truth = np.concatenate([np.arange(size) == place for place in odd])
+                top1 = float(np.mean([score.argmax() == index for score, index in zip(scores, odd, strict=True)]))
+                truth = np.concatenate([np.arange(size) == index for index in odd])
                 auroc = float(roc_auc_score(truth, np.concatenate(scores)))
                 line.append(f"{top1:7.3f} / {auroc:.3f}")
                 rows.append(dict(kind=kind, name=name, set_size=size, top1=top1, auroc=auroc, seconds=seconds))

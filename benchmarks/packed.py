@@ -1,9 +1,9 @@
 """What do sets of very different sizes cost: packed, padded to the largest, and in torch-geometric?
 
 One set of 10 000 elements and 99 of 1 to 100, one attention pool of K = 4 templates, H = 4 heads, D = 128. Expected:
-packed costs what its elements cost, padded a hundred times the small sets. Reported: medians of 20 calls, or of
-what fits into eight seconds; peak memory of one step, in a process of its own; and the time that reading and
-multiplying the elements would take at this machine's best rates.
+the cost of packed sets depends on the number of elements, that of padded sets on a hundred times the largest set.
+Reported: medians of 20 calls, or of as many as fit into eight seconds; peak memory of one step in a separate process;
+and the time of reading and multiplying the elements at the best rates of this machine.
 
     python -m benchmarks.packed
 
@@ -21,8 +21,8 @@ from picaset import InducedSelfAttention, PicasoPool, SetBatch
 DIM, HEADS, TEMPLATES, INDUCING = 128, 4, 4, 32
 
 
-class OfPacked(torch.nn.Module):
-    """A module called with packed elements; offsets are known."""
+class OnPacked(torch.nn.Module):
+    """A module that takes packed elements with fixed offsets."""
 
     def __init__(self, module: torch.nn.Module, offsets: torch.Tensor) -> None:
         super().__init__()
@@ -50,49 +50,51 @@ class Geometric(torch.nn.Module):
 
 
 def skewed_batch() -> SetBatch:
+    """Draw one set of 10 000 elements and 99 of 1 to 100."""
     generator = torch.Generator().manual_seed(0)
     sizes = [10_000, *torch.randint(1, 101, (99,), generator=generator).tolist()]
     return SetBatch.from_list([torch.randn(size, DIM, generator=generator) for size in sizes])
 
 
 def limit_seconds(total: int, steps: int, limits: dict[str, float]) -> float:
-    """Of a forward pass: reading the elements once per step, or multiplying, whichever takes longer."""
+    """Return the time to read the elements once per step or to multiply, whichever is longer, in a forward pass."""
     multiplying = total * 4 * steps * TEMPLATES * HEADS * DIM / limits["flops"]
     return max(multiplying, steps * 4 * total * DIM / limits["bytes_per_second"])
 
 
 def training_call(name: str) -> object:
-    """A forward and backward pass of one candidate, with its input in memory already, for measuring peaks."""
+    """Return a forward and backward pass of one candidate; its input is allocated before the peak is measured."""
     module, inputs = candidates(skewed_batch(), 1)[name]
     return lambda: module(*inputs).sum().backward()
 
 
 def candidates(batch: SetBatch, steps: int) -> dict[str, tuple[torch.nn.Module, tuple[object, ...]]]:
+    """Return modules and their inputs by name."""
     elements = batch.elements.clone().requires_grad_()
     padded, mask = batch.to_padded()
     padded = padded.clone().requires_grad_()
     pool = PicasoPool(DIM, num_templates=TEMPLATES, num_heads=HEADS, num_steps=steps, form="authors")
-    found: dict[str, tuple[torch.nn.Module, tuple[object, ...]]] = {
+    modules: dict[str, tuple[torch.nn.Module, tuple[object, ...]]] = {
         "textbook, padded": (TextbookCascade(DIM, TEMPLATES, HEADS, steps), (padded, mask)),
         "ours, padded": (pool, (padded, mask)),
-        "ours, packed": (OfPacked(pool, batch.offsets), (elements,)),
+        "ours, packed": (OnPacked(pool, batch.offsets), (elements,)),
     }
     if steps == 1:
         try:
-            found["torch-geometric"] = (Geometric(batch.owners, len(batch)), (elements,))
+            modules["torch-geometric"] = (Geometric(batch.owners, len(batch)), (elements,))
         except ImportError:
-            print("torch-geometric is not installed: left out")
-        found |= {
+            print("torch-geometric is not installed and is left out")
+        modules |= {
             "textbook encoder, padded": (TextbookInduced(DIM, DIM, HEADS, INDUCING), (padded, mask)),
             "our encoder, packed": (
-                OfPacked(
+                OnPacked(
                     InducedSelfAttention(DIM, DIM, num_heads=HEADS, num_inducing=INDUCING, form="authors"),
                     batch.offsets,
                 ),
                 (elements,),
             ),
         }
-    return found
+    return modules
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How much faster is PicasoPool than the textbook form, how near the machine's limit, and is the right order chosen?
+"""How much faster is PicasoPool than the textbook form, how near to the machine's limit, and which order is chosen?
 
-Expected: several times, because the set is never projected; the more, the fewer the templates. The limit beside each
-row is the larger of the time to read the input once per step and the time of the needed multiplications, at the rates
-this machine reaches in large matrix products and in reading. Reported: medians of 20 calls or more, taken in turns,
-three steps, float32, the authors' form, elements requiring gradients.
+Expected: several times faster, because the set is not projected, and more so with fewer templates. The limit of a row
+is the time to read the input once per step or to do the necessary multiplications, whichever is longer, at the rates of
+this machine in reading and in large matrix products. Reported: medians of 20 calls or more, measured in turns, three
+steps, float32, the authors' form, elements that require gradients.
 
     python -m benchmarks.pooling
     python -m benchmarks.pooling --orders         # both evaluation orders on a grid of sizes
@@ -42,7 +42,7 @@ TARGETS = [(6, 5), (14, 7), (1.6, 1.6), (9, 6), (7, 5), (4.5, 3.5)]
 
 
 class TorchCascade(torch.nn.Module):
-    """The cascade's attention by ``torch.nn.MultiheadAttention``, without residual and feed-forward."""
+    """A cascade of ``torch.nn.MultiheadAttention``, without residual and feed-forward."""
 
     def __init__(self, dim: int, num_templates: int, num_heads: int, num_steps: int) -> None:
         super().__init__()
@@ -57,14 +57,14 @@ class TorchCascade(torch.nn.Module):
         return templates
 
 
-def ours(dim: int, num_templates: int, num_heads: int, num_steps: int, **options: object) -> PicasoPool:
+def build_ours(dim: int, num_templates: int, num_heads: int, num_steps: int, **options: object) -> PicasoPool:
     return PicasoPool(
         dim, num_templates=num_templates, num_heads=num_heads, num_steps=num_steps, form="authors", **options
     )
 
 
 def limit_seconds(sizes: tuple[int, ...], limits: dict[str, float]) -> float:
-    """Reading the input once per step, or multiplying in the cheapest order, whichever takes longer."""
+    """Return the time to read the input once per step or to multiply in the cheapest order, whichever is longer."""
     sets, count, dim, heads, templates = sizes
     project = 4 * dim * dim + 4 * STEPS * templates * dim
     absorb = 4 * STEPS * templates * heads * dim
@@ -73,49 +73,52 @@ def limit_seconds(sizes: tuple[int, ...], limits: dict[str, float]) -> float:
 
 
 def training_call(form: str, sizes: tuple[int, ...]) -> object:
-    """A forward and backward pass, with the elements in memory already, for measuring peaks."""
+    """Return a forward and backward pass; its elements are allocated before the peak is measured."""
     sets, count, dim, heads, templates = sizes
-    build = {"textbook": TextbookCascade, "ours": ours, "torch": TorchCascade}[form]
+    build = {"textbook": TextbookCascade, "ours": build_ours, "torch": TorchCascade}[form]
     module = build(dim, templates, heads, STEPS)
     elements = torch.randn(sets, count, dim, requires_grad=True)
     return lambda: module(elements).sum().backward()
 
 
 def compare(limits: dict[str, float]) -> list[dict[str, object]]:
+    """Measure the textbook form, ``torch.nn.MultiheadAttention`` and ours on all sizes."""
     rows = list[dict[str, object]]()
     print(f"{'B, N, D, H, K':28} {'pass':17}   textbook  torch MHA      ours  ratio target    limit  reached")
     for sizes, targets in zip(SIZES, TARGETS, strict=True):
         sets, count, dim, heads, templates = sizes
         elements = torch.randn(sets, count, dim, requires_grad=True)
-        modules = [build(dim, templates, heads, STEPS) for build in (TextbookCascade, TorchCascade, ours)]
+        modules = [build(dim, templates, heads, STEPS) for build in (TextbookCascade, TorchCascade, build_ours)]
         calls = [forward_and_backward(module, elements) for module in modules]
         limit = limit_seconds(sizes, limits)
         for kind, target in zip(("forward", "forward+backward"), targets, strict=True):
-            textbook, torchs, mine = medians_together([call[kind] for call in calls])
-            reached = limit / mine if kind == "forward" else None
+            textbook, torch_mha, ours = medians_together([call[kind] for call in calls])
+            reached = limit / ours if kind == "forward" else None
             print(
-                f"{sizes!s:28} {kind:17} {1e3 * textbook:8.2f}ms {1e3 * torchs:8.2f}ms {1e3 * mine:7.2f}ms "
-                f"{textbook / mine:5.1f}x {target:5}x {1e3 * limit:6.2f}ms {f'{reached:8.0%}' if reached else ''}"
+                f"{sizes!s:28} {kind:17} {1e3 * textbook:8.2f}ms {1e3 * torch_mha:8.2f}ms {1e3 * ours:7.2f}ms "
+                f"{textbook / ours:5.1f}x {target:5}x {1e3 * limit:6.2f}ms {f'{reached:8.0%}' if reached else ''}"
             )
             rows.append(
-                dict(sizes=sizes, kind=kind, textbook=textbook, torch_mha=torchs, ours=mine, ratio=textbook / mine,
+                dict(sizes=sizes, kind=kind, textbook=textbook, torch_mha=torch_mha, ours=ours, ratio=textbook / ours,
                      target=target, limit=limit)
             )  # fmt: skip
     return rows
 
 
 def compare_memory() -> list[dict[str, object]]:
+    """Measure the peak of memory at one million elements."""
     rows = list[dict[str, object]]()
     sizes = SIZES[4]
     size = 4 * sizes[0] * sizes[1] * sizes[2]
     for form in ("textbook", "torch", "ours"):
-        peak = peak_bytes(training_call, form, sizes) - size  # the gradient of the elements itself does not count
+        peak = peak_bytes(training_call, form, sizes) - size  # without the gradient of the elements
         print(f"{sizes!s:28} peak memory beside elements and gradient, {form}: {peak / size:.2f} times the input")
         rows.append(dict(sizes=sizes, kind="memory", form=form, peak_bytes=peak, times_input=peak / size))
     return rows
 
 
 def compare_orders() -> list[dict[str, object]]:
+    """Measure both evaluation orders on a grid of sizes, and how much slower than the faster one the chosen one is."""
     rows = list[dict[str, object]]()
     print(f"{'B, N, D, H':22} {'L':>2} {'K':>3}  {'project':>9} {'absorb':>9}  chosen     over the best")
     for sets, count, dim, heads in [(16, 2048, 128, 4), (4, 4096, 64, 8), (64, 128, 128, 4), (16, 1024, 256, 8)]:
@@ -123,7 +126,9 @@ def compare_orders() -> list[dict[str, object]]:
         for steps in (1, 3):
             for templates in (1, 4, 8, 16, 32, 64):
                 calls = [
-                    forward_and_backward(ours(dim, templates, heads, steps, order=order), elements)["forward+backward"]
+                    forward_and_backward(build_ours(dim, templates, heads, steps, order=order), elements)[
+                        "forward+backward"
+                    ]
                     for order in ("project", "absorb")
                 ]
                 seconds = dict(zip(("project", "absorb"), medians_together(calls, turns=3, at_least=0.3), strict=True))
@@ -143,7 +148,7 @@ def compare_orders() -> list[dict[str, object]]:
 
 
 def measure_growth() -> list[dict[str, object]]:
-    """Time of a forward and backward pass as one size grows and the others stay."""
+    """Measure a forward and backward pass while one size grows and the others are fixed."""
     base = {"N": 16384, "K": 4, "steps": 3}
     grid = {"N": [4096, 8192, 16384, 32768, 65536, 131072], "K": [1, 2, 4, 8, 16], "steps": [1, 2, 3, 4, 6, 8]}
     rows = list[dict[str, object]]()
@@ -151,7 +156,7 @@ def measure_growth() -> list[dict[str, object]]:
         for value in values:
             sizes = base | {name: value}
             elements = torch.randn(1, sizes["N"], 128, requires_grad=True)
-            for form, build in (("textbook", TextbookCascade), ("ours", ours)):
+            for form, build in (("textbook", TextbookCascade), ("ours", build_ours)):
                 call = forward_and_backward(build(128, sizes["K"], 4, sizes["steps"]), elements)["forward+backward"]
                 seconds = median_seconds(call, repeats=7, warmups=1)
                 rows.append(dict(kind="growth", grows=name, value=value, form=form, seconds=seconds))
@@ -185,17 +190,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--orders", action="store_true", help="both evaluation orders on a grid of sizes")
     figure = Path("docs/figures/pooling_growth.png")
-    parser.add_argument(
-        "--growth", type=Path, nargs="?", const=figure, help="time against sizes; where the figure goes"
-    )
+    parser.add_argument("--growth", type=Path, nargs="?", const=figure, help="time against sizes; path of the figure")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    measured = machine_limits()
+    limits = machine_limits()
     if arguments.orders:
-        record("pooling", compare_orders(), measured)
+        record("pooling", compare_orders(), limits)
     elif arguments.growth:
-        grown = measure_growth()
-        draw_growth(grown, arguments.growth)
-        record("pooling", grown, measured)
+        rows = measure_growth()
+        draw_growth(rows, arguments.growth)
+        record("pooling", rows, limits)
     else:
-        record("pooling", [*compare(measured), *compare_memory()], measured)
+        record("pooling", [*compare(limits), *compare_memory()], limits)

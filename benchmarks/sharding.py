@@ -1,11 +1,12 @@
-"""How much faster are two processes than one over the same set, and what do they send each other?
+"""How much faster are two processes than one on the same set, and how many bytes do they exchange?
 
-A PicasoPool of three steps, D = 64, H = 4, K = 4, forward and backward, one thread for each process, gloo. Expected:
-near twice as fast, since what is sent does not depend on the number of elements. Reported: medians of the slower rank.
+A PicasoPool of three steps, D = 64, H = 4, K = 4, forward and backward, one thread per process, gloo. Expected: almost
+twice as fast, because the number of bytes does not depend on the number of elements. Reported: medians of the slower
+rank.
 
     python -m benchmarks.sharding
 
-Prints a table, then one JSON line; commit it under ``results/``. It needs as many idle cores as processes.
+Prints a table, then one JSON line; commit it under ``results/``. Needs one idle core per process.
 """
 
 import argparse
@@ -25,6 +26,7 @@ DIM, HEADS, TEMPLATES, STEPS = 64, 4, 4, 3
 
 
 def work(sender: object, rank: int, size: int, meeting: str, count: int, repeats: int) -> None:
+    """Join a group of processes, measure on this rank, and send the median times and the bytes sent in a call."""
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=size)
@@ -45,11 +47,12 @@ def work(sender: object, rank: int, size: int, meeting: str, count: int, repeats
         start = time.perf_counter()
         pool(part).sum().backward()
         times["forward+backward"].append(time.perf_counter() - start)
-    sender.send({kind: statistics.median(found[1:]) for kind, found in times.items()} | {"bytes": sent})  # type: ignore
+    sender.send({kind: statistics.median(samples[1:]) for kind, samples in times.items()} | {"bytes": sent})  # type: ignore
     dist.destroy_process_group()
 
 
 def measure(size: int, count: int, repeats: int) -> dict[str, float]:
+    """Start the processes and return the times of the slowest rank."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         pipes, processes = [context.Pipe(duplex=False) for _ in range(size)], list[multiprocessing.Process]()
@@ -57,10 +60,10 @@ def measure(size: int, count: int, repeats: int) -> dict[str, float]:
             arguments = (sender, rank, size, f"{folder}/meeting", count, repeats)
             processes.append(context.Process(target=work, args=arguments))
             processes[-1].start()
-        found = [receiver.recv() for receiver, _ in pipes]
+        results = [receiver.recv() for receiver, _ in pipes]
         for process in processes:
             process.join()
-    return {key: max(one[key] for one in found) for key in found[0]}
+    return {key: max(result[key] for result in results) for key in results[0]}
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
-"""Does streaming keep memory flat as the set grows, and what does it cost in time?
+"""Does the memory of streaming stay constant as the set grows, and how much time does it cost?
 
-A PicasoPool of three steps, D = 16, H = 4, K = 4, over files that are written here and removed after. Expected: time
-linear in N for all; memory linear for the forms that hold the set, constant for the streamed one, at most 1.3 times the
-time of absorbed attention in memory. The limit is the larger of the time to read the elements once per step and the
-time of the needed multiplications, at the rates one thread reaches in reading memory and in large matrix products, all
-in processor time.
-Reported: the best of several calls, page cache warm, each form in a process of its own, by the clock and in processor
-time, which is what can be trusted on a busy machine (it counts the reading thread, too); the peak of anonymous memory.
+A PicasoPool of three steps, D = 16, H = 4, K = 4, on temporary files. Expected: time linear in N for all forms; memory
+linear for the forms that load the set and constant for the streamed one, which takes at most 1.3 times as long as
+absorbed attention in memory. The limit is the time to read the elements once per step or to do the necessary
+multiplications, whichever is longer, at the rates of one thread, in processor time.
+Reported: the best of several calls with a warm page cache, each form in a separate process, in wall-clock time and in
+processor time, which is more reliable on a busy machine (it includes the reading thread); the peak of anonymous memory.
 
     python -m benchmarks.streaming
     python -m benchmarks.streaming --elements 100000000 --folder /var/tmp
-    python -m benchmarks.streaming --train 10000000       # a network trained on one set, in constant memory
+    python -m benchmarks.streaming --train 10000000       # train a network on one set, in constant memory
 
-Prints a table, then one JSON line; commit it under ``results/``. ``--figure`` draws it, too.
+Prints a table, then one JSON line; commit it under ``results/``. ``--figure`` draws it.
 """
 
 import argparse
@@ -31,11 +30,12 @@ from benchmarks.textbook import TextbookCascade
 from picaset import Picaso, PicasoPool, stream
 
 DIM, HEADS, TEMPLATES, STEPS = 16, 4, 4, 3
-LARGEST = {"textbook": 2_000_000, "absorbed": 20_000_000, "streamed": 10**12}
-"""Elements beyond which a form is left out."""
+MAX_ELEMENTS = {"textbook": 2_000_000, "absorbed": 20_000_000, "streamed": 10**12}
+"""Largest set on which each form is measured."""
 
 
 def write_set(path: Path, count: int) -> None:
+    """Write a set of normally distributed elements, chunk by chunk."""
     generator = np.random.default_rng(0)
     array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(count, DIM))
     for start in range(0, count, 2**20):
@@ -45,19 +45,20 @@ def write_set(path: Path, count: int) -> None:
 
 
 def processor_limits() -> dict[str, float]:
-    """What the threads here can do at best, by processor time: multiplying large matrices, and reading memory."""
+    """Return the rates of this machine in large matrix products and in reading memory, by processor time."""
     left, vector = torch.randn(1024, 1024), torch.randn(16 * 2**20)
 
-    def busy(call: Callable[[], object]) -> float:
+    def processor_time(call: Callable[[], object]) -> float:
         start = time.process_time()
         call()
         return time.process_time() - start
 
-    multiplying, reading = (min(busy(call) for _ in range(8)) for call in (lambda: left @ left, vector.sum))
+    multiplying, reading = (min(processor_time(call) for _ in range(8)) for call in (lambda: left @ left, vector.sum))
     return {"flops": 2 * 1024**3 / multiplying, "bytes_per_second": 4 * vector.numel() / reading}
 
 
 def build_call(form: str, path: Path) -> Callable[[], object]:
+    """Return a forward pass of one form on the set in a file."""
     torch.manual_seed(0)
     pool = PicasoPool(DIM, num_templates=TEMPLATES, num_heads=HEADS, num_steps=STEPS, form="authors")
     if form == "streamed":
@@ -68,12 +69,13 @@ def build_call(form: str, path: Path) -> Callable[[], object]:
 
 
 def anonymous_bytes() -> int:
+    """Return the anonymous memory of this process in bytes."""
     status = Path("/proc/self/status").read_text()
     return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon"))
 
 
 class Peak(threading.Thread):
-    """The most anonymous memory this process has held, sampled a hundred times a second."""
+    """A thread that samples the anonymous memory of this process a hundred times a second and keeps the maximum."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -85,6 +87,7 @@ class Peak(threading.Thread):
 
 
 def measure(sender: object, form: str, path: Path, threads: int, repeats: int) -> None:
+    """Measure one form in this process and send the best times and the peak of anonymous memory."""
     torch.set_num_threads(threads)
     peak = Peak()
     peak.start()
@@ -101,6 +104,7 @@ def measure(sender: object, form: str, path: Path, threads: int, repeats: int) -
 
 
 def in_a_process(function: Callable[..., None], *arguments: object) -> tuple[object, ...]:
+    """Run a function in a new process and return what it sends."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=function, args=(sender, *arguments))
@@ -112,6 +116,7 @@ def in_a_process(function: Callable[..., None], *arguments: object) -> tuple[obj
 
 
 def compare(counts: list[int], folder: Path, limits: dict[str, float], repeats: int) -> list[dict[str, object]]:
+    """Measure every form on sets of all sizes."""
     rows = list[dict[str, object]]()
     print(f"{'':12} {'':10} {'':9} {'ns/element of':>23} {'':13} {'of the':>8}")
     print(f"{'elements':>12} {'form':10} {'seconds':>9} {'clock':>11} {'processor':>11} {'anonymous MB':>13} "
@@ -122,10 +127,10 @@ def compare(counts: list[int], folder: Path, limits: dict[str, float], repeats: 
             write_set(path, count)
             multiplying = 4 * STEPS * TEMPLATES * HEADS * DIM * count / limits["flops"]
             limit = max(multiplying, 4 * STEPS * DIM * count / limits["bytes_per_second"])
-            for form, largest in LARGEST.items():
+            for form, largest in MAX_ELEMENTS.items():
                 if count <= largest:
-                    turns = max(min(repeats, 3 * 10**8 // count), 3)
-                    seconds, busy, peak = in_a_process(measure, form, path, torch.get_num_threads(), turns)
+                    num_calls = max(min(repeats, 3 * 10**8 // count), 3)
+                    seconds, busy, peak = in_a_process(measure, form, path, torch.get_num_threads(), num_calls)
                     each = f"{1e9 * seconds / count:11.1f} {1e9 * busy / count:11.1f}"
                     reached = f"{limit / busy:8.0%}"
                     print(f"{count:12,} {form:10} {seconds:9.3f} {each} {peak / 2**20:13.0f} {reached}", flush=True)
@@ -137,7 +142,7 @@ def compare(counts: list[int], folder: Path, limits: dict[str, float], repeats: 
 
 
 def train(sender: object, path: Path, steps: int, threads: int) -> None:
-    """A network that learns the spread of each feature of one set."""
+    """Train a network to predict a constant for one set, and send losses, seconds and the peak of anonymous memory."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     peak = Peak()
@@ -157,6 +162,7 @@ def train(sender: object, path: Path, steps: int, threads: int) -> None:
 
 
 def train_on_one_set(count: int, steps: int, folder: Path) -> list[dict[str, object]]:
+    """Train on one set in a new process."""
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         write_set(Path(temporary) / "set.npy", count)
         path = Path(temporary) / "set.npy"
@@ -189,20 +195,22 @@ def draw(rows: list[dict[str, object]], path: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--elements", type=int, nargs="+", default=[10**5, 10**6, 10**7])
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where sets are written")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="folder for temporary sets")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--repeats", type=int, default=30, help="at most; of large sets fewer")
-    parser.add_argument("--train", type=int, metavar="ELEMENTS", help="train a network on one set instead")
-    parser.add_argument("--steps", type=int, default=8, help="steps of the training")
-    parser.add_argument("--figure", type=Path, help="where to draw time and memory")
+    parser.add_argument("--repeats", type=int, default=30, help="largest number of calls; fewer for large sets")
+    parser.add_argument(
+        "--train", type=int, metavar="ELEMENTS", help="train a network on one set instead of comparing forms"
+    )
+    parser.add_argument("--steps", type=int, default=8, help="training steps")
+    parser.add_argument("--figure", type=Path, help="path of a figure of time and memory")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    measured = processor_limits()
+    limits = processor_limits()
     if arguments.train:
-        record("streaming", train_on_one_set(arguments.train, arguments.steps, arguments.folder), measured)
+        record("streaming", train_on_one_set(arguments.train, arguments.steps, arguments.folder), limits)
     else:
-        found = compare(arguments.elements, arguments.folder, measured, arguments.repeats)
+        rows = compare(arguments.elements, arguments.folder, limits, arguments.repeats)
         if arguments.figure:
-            draw(found, arguments.figure)
-        record("streaming", found, measured)
+            draw(rows, arguments.figure)
+        record("streaming", rows, limits)

@@ -1,9 +1,9 @@
-"""How long after a gesture is PICASO's result on the screen?
+"""How long does it take from a gesture until PICASO's result is on the screen?
 
-A point of a set of 500 is dragged over the studio's board in headless Chromium, at sixty moves a second, while all six
-methods answer as usual. Measured in the page itself, from the time stamp of the pointer's event to the end of the frame
-that shows the card; expected: at most 50 ms at the median on two cores. The time that the server needs to compute is
-reported beside it. The studio runs as ``picaset studio`` does, in a process of its own.
+A point is dragged over the studio's board in headless Chromium, at sixty moves a second, while all six methods respond
+as usual. The page measures the time from the time stamp of the pointer event to the end of the frame that shows the
+result. Expected: a median of at most 50 ms with 500 points on two cores. The computing time of the server is reported
+beside it. The studio runs in a separate process, as ``picaset studio`` does.
 
     python -m benchmarks.studio
     python -m benchmarks.studio --points 500 --moves 300 --browser /usr/bin/chromium
@@ -27,13 +27,15 @@ from playwright.sync_api import Page, sync_playwright
 from benchmarks.measure import record
 
 MEASURE = "picaset: gesture to result"
-PATIENCE = 120_000
-PAUSE = 1000 / 60
+TIMEOUT = 120_000
+"""Milliseconds to wait for the browser and the page."""
+MOVE_INTERVAL = 1000 / 60
+"""Milliseconds between two moves of the pointer."""
 
 
 @contextmanager
-def started() -> Iterator[str]:
-    """The studio, as a person starts it; gives its address."""
+def running_studio() -> Iterator[str]:
+    """Run ``picaset studio`` and yield its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "picaset", "studio", "--no-browser"], stdout=subprocess.PIPE, text=True
     )
@@ -46,31 +48,31 @@ def started() -> Iterator[str]:
 
 
 def drag(page: Page, moves: int) -> dict[str, float]:
-    """Drag one point along a circle; the quartiles of what the page measured, and how often it had a result."""
-    page.mouse.click(*middle_of_board(page, "add"))
-    middle = middle_of_board(page, "move")
-    page.mouse.move(*middle)
+    """Drag one point along a circle; return the quartiles of the measured times and the number of results."""
+    page.mouse.click(*board_centre(page, "add"))
+    centre = board_centre(page, "move")
+    page.mouse.move(*centre)
     page.mouse.down()
     page.evaluate(f"performance.clearMeasures('{MEASURE}')")
     for index in range(moves):
-        turned = index / 20
-        page.mouse.move(middle[0] + 60 * math.sin(turned), middle[1] + 60 * (1 - math.cos(turned)))
-        page.wait_for_timeout(PAUSE)
+        angle = index / 20
+        page.mouse.move(centre[0] + 60 * math.sin(angle), centre[1] + 60 * (1 - math.cos(angle)))
+        page.wait_for_timeout(MOVE_INTERVAL)
     page.mouse.up()
-    found: list[float] = page.evaluate(f"performance.getEntriesByName('{MEASURE}').map((entry) => entry.duration)")
-    low, median, high = statistics.quantiles(found, n=4)
-    shown = page.inner_text('[data-method="picaso"] .time')
+    durations: list[float] = page.evaluate(f"performance.getEntriesByName('{MEASURE}').map((entry) => entry.duration)")
+    low, median, high = statistics.quantiles(durations, n=4)
+    computing = page.inner_text('[data-method="picaso"] .time')
     return {
-        "results": len(found),
+        "results": len(durations),
         "milliseconds": median,
         "lower_quartile": low,
         "upper_quartile": high,
-        "computing": float(shown.split()[0]),
+        "computing": float(computing.split()[0]),
     }
 
 
-def middle_of_board(page: Page, tool: str) -> tuple[float, float]:
-    """Where the middle of the board is on the screen, once the tool is chosen."""
+def board_centre(page: Page, tool: str) -> tuple[float, float]:
+    """Choose a tool and return the centre of the board on the screen."""
     page.check(f'#tools input[value="{tool}"]', force=True)
     page.locator("#board").scroll_into_view_if_needed()
     box: Any = page.locator("#board").bounding_box()
@@ -78,7 +80,7 @@ def middle_of_board(page: Page, tool: str) -> tuple[float, float]:
 
 
 def set_points(page: Page, count: int) -> None:
-    """A table of four clusters, pasted."""
+    """Paste a table of points from four clusters."""
     points = draw(count)
     page.click("#paste")
     page.fill("#paste-text", "\n".join(f"{x:.4f},{y:.4f}" for x, y in points))
@@ -95,27 +97,27 @@ def draw(count: int) -> list[list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", type=int, nargs="+", default=[100, 500, 2000], help="sizes of the set")
-    parser.add_argument("--moves", type=int, default=300, help="moves of the pointer")
-    parser.add_argument("--browser", default=shutil.which("chromium"), help="the program of the browser")
+    parser.add_argument("--points", type=int, nargs="+", default=[100, 500, 2000], help="numbers of points")
+    parser.add_argument("--moves", type=int, default=300, help="number of pointer moves")
+    parser.add_argument("--browser", default=shutil.which("chromium"), help="path of Chromium")
     arguments = parser.parse_args()
     rows = list[dict[str, object]]()
     print(f"{'points':>8} {'results':>8} {'median ms':>10} {'quartiles':>16} {'computing ms':>13}")
-    with started() as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=arguments.browser, args=["--no-sandbox"], timeout=PATIENCE)
+    with running_studio() as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=arguments.browser, args=["--no-sandbox"], timeout=TIMEOUT)
         page = browser.new_page(viewport={"width": 1400, "height": 1000})
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         page.goto(f"{address}/#cluster")
         page.wait_for_function("() => document.querySelectorAll('.card .badge.good').length > 0")
         for count in arguments.points:
-            set_points(page, count - 1)  # the one that is dragged is added
+            set_points(page, count - 1)  # dragging adds one
             page.wait_for_timeout(1000)
-            found = drag(page, arguments.moves)
-            rows.append({"points": count, **found})
-            quartiles = f"{found['lower_quartile']:.1f} to {found['upper_quartile']:.1f}"
+            result = drag(page, arguments.moves)
+            rows.append({"points": count, **result})
+            quartiles = f"{result['lower_quartile']:.1f} to {result['upper_quartile']:.1f}"
             print(
-                f"{count:8} {found['results']:8} {found['milliseconds']:10.1f} {quartiles:>16} "
-                f"{found['computing']:13.1f}"
+                f"{count:8} {result['results']:8} {result['milliseconds']:10.1f} {quartiles:>16} "
+                f"{result['computing']:13.1f}"
             )
         browser.close()
     print()

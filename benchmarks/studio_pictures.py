@@ -1,9 +1,9 @@
-"""How do the rooms of the studio look? The pictures of ``docs/studio.md``, taken in headless Chromium.
+"""Take the screenshots of ``docs/studio.md`` in headless Chromium.
 
     python -m benchmarks.studio_pictures
     python -m benchmarks.studio_pictures --rooms odd scenes --colours dark --width 390 --out /tmp/pictures
 
-Writes ``studio_<room>.png`` for every room that the studio has here; look at each.
+Writes ``studio_<room>.png`` for every room of the studio whose weights are installed.
 """
 
 import argparse
@@ -13,15 +13,15 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from benchmarks.studio import PATIENCE, started
+from benchmarks.studio import TIMEOUT, running_studio
 
-SETTLED = 3000
-"""Milliseconds after which a room that was left alone stands still."""
+SETTLING_TIME = 3000
+"""Milliseconds after which a room no longer changes by itself."""
 
 
 def push_points(page: Page) -> None:
     page.click("#push")
-    page.wait_for_timeout(SETTLED)
+    page.wait_for_timeout(SETTLING_TIME)
     page.wait_for_function("() => !document.querySelector('#room-cluster').textContent.includes('waiting')")
 
 
@@ -43,44 +43,44 @@ def point_at_object(page: Page) -> None:
     page.locator("#scene-list button").first.hover()
 
 
-def nothing(page: Page) -> None:
-    """The room shows enough by itself."""
+def leave_as_is(page: Page) -> None:
+    """Do nothing."""
 
 
-DONE: dict[str, Callable[[Page], None]] = {
+GESTURES: dict[str, Callable[[Page], None]] = {
     "cluster": push_points,
     "viewpoints": turn_away,
     "odd": reveal,
     "scenes": point_at_object,
-    "runs": nothing,
+    "runs": leave_as_is,
 }
-"""What a person does in each room before the picture is taken."""
+"""What to do in each room before the screenshot."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rooms", nargs="+", choices=DONE, default=list(DONE), help="which rooms")
-    parser.add_argument("--colours", choices=("light", "dark"), default="light", help="of the page")
-    parser.add_argument("--width", type=int, default=1400, help="of the page, in pixels")
-    parser.add_argument("--out", type=Path, default=Path("docs/figures"), help="folder of the pictures")
-    parser.add_argument("--browser", default=shutil.which("chromium"), help="the program of the browser")
+    parser.add_argument("--rooms", nargs="+", choices=GESTURES, default=list(GESTURES), help="rooms to show")
+    parser.add_argument("--colours", choices=("light", "dark"), default="light", help="colour scheme of the page")
+    parser.add_argument("--width", type=int, default=1400, help="width of the page in pixels")
+    parser.add_argument("--out", type=Path, default=Path("docs/figures"), help="folder of the screenshots")
+    parser.add_argument("--browser", default=shutil.which("chromium"), help="path of Chromium")
     arguments = parser.parse_args()
-    with started() as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=arguments.browser, args=["--no-sandbox"], timeout=PATIENCE)
+    with running_studio() as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=arguments.browser, args=["--no-sandbox"], timeout=TIMEOUT)
         page = browser.new_page(
             viewport={"width": arguments.width, "height": 900},
             color_scheme=arguments.colours,
             reduced_motion="reduce",
         )
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         for room in arguments.rooms:
             page.goto(f"{address}/#{room}")
             if page.locator(f"#room-{room}").count() == 0:
-                print(f"{room}: is not in this studio; its networks are not there")
+                print(f"{room}: not in this studio, because its weights are not installed")
                 continue
-            page.wait_for_timeout(SETTLED)
-            DONE[room](page)
-            page.wait_for_timeout(SETTLED)
+            page.wait_for_timeout(SETTLING_TIME)
+            GESTURES[room](page)
+            page.wait_for_timeout(SETTLING_TIME)
             path = arguments.out / f"studio_{room}.png"
             page.screenshot(path=path, full_page=True)
             print(f"written: {path}")

@@ -1,4 +1,4 @@
-"""The textbook forms that picaset is measured against: the equations as a plain user would write them.
+"""The baseline of the benchmarks: the equations written directly, without optimization.
 
 Every step of a cascade projects the whole set again; heads are made by splitting and concatenating; sets of
 different sizes are padded to the largest. The block is the authors' form: H = Q + heads, H + relu(W H).
@@ -23,21 +23,22 @@ class TextbookBlock(nn.Module):
         self.feed_forward = nn.Linear(dim, dim)
 
     def stack(self, vectors: Tensor) -> Tensor:
+        """Move heads from the features to the batch."""
         return torch.cat(vectors.split(self.dim // self.num_heads, dim=2), dim=0)
 
     def forward(self, queries: Tensor, elements: Tensor, mask: Tensor | None = None) -> Tensor:
-        asked = self.to_queries(queries)
+        projected = self.to_queries(queries)
         keys, values = self.stack(self.to_keys(elements)), self.stack(self.to_values(elements))
-        scores = self.stack(asked).bmm(keys.transpose(1, 2)) / math.sqrt(self.dim)
+        scores = self.stack(projected).bmm(keys.transpose(1, 2)) / math.sqrt(self.dim)
         if mask is not None:
             scores = scores.masked_fill(~mask.repeat(self.num_heads, 1)[:, None, :], -torch.inf)
         heads = scores.softmax(dim=2).bmm(values)
-        hidden = asked + torch.cat(heads.split(len(queries), dim=0), dim=2)
+        hidden = projected + torch.cat(heads.split(len(queries), dim=0), dim=2)
         return hidden + torch.relu(self.feed_forward(hidden))
 
 
 class TextbookCascade(nn.Module):
-    """PB: the same block again and again, each time from the elements."""
+    """PB: T = MAB(T, X), repeated with one block."""
 
     def __init__(self, dim: int, num_templates: int, num_heads: int, num_steps: int) -> None:
         super().__init__()
