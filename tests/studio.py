@@ -20,7 +20,7 @@ from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 from picaset.studio.application import create_application
 from picaset.studio.rooms import Room, Settings, build_rooms
-from picaset.studio.rooms.cluster.methods import NETWORK_FOLDERS
+from picaset.studio.rooms.cluster.schemas import MethodName
 from picaset.studio.server import accepted_hosts, open_socket
 
 RECORDS = Path(__file__).parent.parent / "results/runs"
@@ -89,7 +89,7 @@ def blobs(size: int = 60, *, shift: int | float = 0, seed: int = 0) -> list[list
 def small_networks(folder: Path) -> Path:
     """A network for every name of every room: shipped ones for points and one for faces, else small and untrained."""
     torch.manual_seed(0)
-    for shipped in ("odd_one_out_faces", *NETWORK_FOLDERS.values()):
+    for shipped in ("odd_one_out_faces", *(name.folder for name in MethodName if name.folder)):
         (folder / shipped).symlink_to(WEIGHTS / shipped)
     OddOneOutNetwork(dim=16, num_heads=2, pool="picaso").save_pretrained(folder / "odd_one_out_faces_sa_pb")
     OddOneOutNetwork(dim=16, num_heads=2, pool="attention").save_pretrained(folder / "odd_one_out_faces_sa_pma")

@@ -24,11 +24,11 @@ from schemathesis.specs.openapi.checks import response_schema_conformance
 from picaset.cli import main
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.operators.mixture import log_likelihood
-from picaset.studio.rooms.cluster.methods import NETWORK_FOLDERS
+from picaset.studio.rooms.cluster.schemas import MethodName
 from picaset.studio.server import open_socket
 from tests.studio import HOST, blobs, said, studio
 
-NETWORKS = [name.value for name in NETWORK_FOLDERS]
+NETWORKS = [name.value for name in MethodName if name.folder]
 ROOT = Path(__file__).parent.parent
 
 
@@ -45,7 +45,7 @@ def here(studio_weights):
 def test_an_answer_is_what_the_shipped_network_says(here, name):
     points = blobs(70, shift=2)
     answer = here.fit(points, name).json()
-    network = MixtureNetwork.from_pretrained(ROOT / "picaset/studio/weights" / NETWORK_FOLDERS[name]).float()
+    network = MixtureNetwork.from_pretrained(ROOT / "picaset/studio/weights" / MethodName(name).folder).float()
     mixture = network(torch.tensor([points]))
     found = log_likelihood(mixture, torch.tensor([points]))
     assert answer["log_likelihood"] == pytest.approx(found.item(), abs=1e-3)
@@ -97,7 +97,7 @@ def test_examples_are_the_same_for_the_same_seed_and_can_be_fitted(here):
 def test_networks_come_from_the_weights_folder_and_a_missing_one_is_reported(tmp_path):
     torch.manual_seed(1)
     network = MixtureNetwork(dim=16, num_heads=2, num_inducing=4, num_components=3, num_steps=5, pool="picaso")
-    network.save_pretrained(tmp_path / NETWORK_FOLDERS["picaso"])
+    network.save_pretrained(tmp_path / "mixture_picaso")
     points = blobs(40)
     with studio(weights=tmp_path) as found:
         answer = found.fit(points, "picaso").json()
@@ -120,7 +120,7 @@ def test_networks_come_from_the_weights_folder_and_a_missing_one_is_reported(tmp
 
 def test_a_network_without_attention_steps_says_so(tmp_path):
     network = MixtureNetwork(dim=16, num_heads=2, num_inducing=4, pool="attention")
-    network.save_pretrained(tmp_path / NETWORK_FOLDERS["picaso"])
+    network.save_pretrained(tmp_path / "mixture_picaso")
     with studio(weights=tmp_path) as found:
         answer = found.client.post("/api/cluster/steps", json={"method": "picaso", "points": blobs(40)})
         assert (answer.status_code, said(answer)) == (422, "The network picaso has no attention steps to show.")

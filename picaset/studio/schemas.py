@@ -90,7 +90,7 @@ Position = Annotated[list[float], Field(min_length=2, max_length=2)]
 class DescribedName(StrEnum):
     """A name in the API, with the title and the description that the page shows for it.
 
-    Members are declared as ``NAME = value, title, description``.
+    Members are declared as ``NAME = value, title, description``; a network adds its subfolder of the weights folder.
 
     Example:
         >>> class Fruit(DescribedName):
@@ -102,12 +102,14 @@ class DescribedName(StrEnum):
     heading: str
     """The title; ``str.title`` is a method."""
     about: str
+    folder: str
 
-    def __new__(cls, value: str, heading: str, about: str) -> "DescribedName":
+    def __new__(cls, value: str, heading: str, about: str, folder: str = "") -> "DescribedName":
         member = str.__new__(cls, value)
         member._value_ = value
         member.heading = heading
         member.about = about
+        member.folder = folder
         return member
 
 

@@ -4,18 +4,18 @@ A room's folder has a Python module with its routes, ``section.html`` for the pa
 a room, add such a folder and a line in ``build_rooms``. A room without any of its networks is left out.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import APIRouter
 
 from picaset.lab.networks.odd_one_out import WEIGHTS
-from picaset.studio.schemas import RequestError
+from picaset.studio.schemas import DescribedName, RequestError
 
-Name = TypeVar("Name", bound=str)
+Name = TypeVar("Name", bound=DescribedName)
 NETWORK_FILES = ("config.json", "model.safetensors")
 
 
@@ -28,17 +28,17 @@ class Settings:
     weights: Path = WEIGHTS
     """Folder of the networks that the rooms show, one subfolder each."""
 
-    def find_networks(self, folders: Mapping[Name, str]) -> dict[Name, Path]:
-        """Return the paths of those networks that exist; ``folders`` maps names to subfolders of ``weights``."""
-        paths = {name: self.weights / folder for name, folder in folders.items()}
-        return {name: path for name, path in paths.items() if all((path / file).is_file() for file in NETWORK_FILES)}
+    def find_networks(self, names: Iterable[Name]) -> dict[Name, Path]:
+        """Return the folders of those networks that exist."""
+        folders = {name: self.weights / name.folder for name in names if name.folder}
+        return {name: path for name, path in folders.items() if all((path / file).is_file() for file in NETWORK_FILES)}
 
-    def check_network(self, name: str, folders: Mapping[Any, str], available: Container[str]) -> None:
+    def check_network(self, name: DescribedName, available: Container[DescribedName]) -> None:
         """Raise a :class:`RequestError` if a network was not found when the studio started."""
-        if name not in available:
+        if name.folder and name not in available:
             raise RequestError(
                 404,
-                f"The network {name} is missing: {self.weights / folders[name]} must contain "
+                f"The network {name} is missing: {self.weights / name.folder} must contain "
                 f"{' and '.join(NETWORK_FILES)} when the studio starts.",
             )
 

@@ -47,12 +47,12 @@ export class Card {
     this.find(".time").textContent = "";
     this.find(".outside").textContent = message;
     this.find("canvas").setAttribute("aria-label", `${this.method.title}: ${message}`);
-    this.judge(null);
+    this.compare(null);
     this.view.clear();
   }
 
   // Compares with the best method on the same points.
-  judge(best) {
+  compare(best) {
     const badge = this.find(".badge");
     const below = this.result === null || best === null ? null : best - this.result.log_likelihood;
     if (below === null && badge.textContent === "waiting" && !this.find(".outside").textContent) return;

@@ -35,12 +35,6 @@ from picaset.studio.pictures import attention_brightness
 from picaset.studio.rooms.cluster.schemas import Component, Fit, Method, MethodName, Step, round_number, round_point
 from picaset.studio.schemas import read_config
 
-NETWORK_FOLDERS = {
-    MethodName.PICASO: "mixture_picaso",
-    MethodName.PICASO_CANONICAL: "mixture_picaso_canonical",
-    MethodName.SET_TRANSFORMER: "mixture_set_transformer",
-    MethodName.DEEP_SETS: "mixture_deep_sets",
-}
 STEPS = " steps"
 """Suffix of the kind of job that computes the attention steps of a network."""
 NUM_STARTS = 10

@@ -131,7 +131,7 @@ function compare() {
   const best = fitted.reduce((a, b) => (b.result.log_likelihood > a.result.log_likelihood ? b : a));
   matching.anchor(best.result.components);
   for (const card of cards) {
-    card.judge(best.result.log_likelihood);
+    card.compare(best.result.log_likelihood);
     card.recolour();
     if (!isMoving) card.element.classList.toggle("stale", card.result !== null && card.result.gesture < gesture);
   }

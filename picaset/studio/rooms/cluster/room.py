@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query
 from picaset.studio.background import Worker
 from picaset.studio.rooms import Room, Settings
 from picaset.studio.rooms.cluster import examples
-from picaset.studio.rooms.cluster.methods import FITS, NETWORK_FOLDERS, STEPS, FitProblem, FitProcess, MixtureNetworks
+from picaset.studio.rooms.cluster.methods import FITS, STEPS, FitProblem, FitProcess, MixtureNetworks
 from picaset.studio.rooms.cluster.schemas import (
     MAX_COMPONENTS,
     MAX_COORDINATE,
@@ -23,6 +23,7 @@ from picaset.studio.rooms.cluster.schemas import (
     FitRequest,
     FitResponse,
     Method,
+    MethodName,
     PointsRequest,
     PointsResponse,
     StepsRequest,
@@ -64,7 +65,7 @@ class Workers:
 
 def build_cluster_room(settings: Settings) -> Room | None:
     """Build the room if at least one of its networks exists."""
-    folders = settings.find_networks(NETWORK_FOLDERS)
+    folders = settings.find_networks(MethodName)
     if not folders:
         return None
     networks = MixtureNetworks(folders)
@@ -98,15 +99,14 @@ def create_router(settings: Settings, networks: MixtureNetworks, workers: Worker
     @router.post("/fit")
     async def fit(request: FitRequest) -> FitResponse:
         """Fit a mixture to the points with one method."""
-        if request.method in NETWORK_FOLDERS:
-            settings.check_network(request.method, NETWORK_FOLDERS, networks.folders)
+        settings.check_network(request.method, networks.folders)
         result = await workers.submit(request.method, request, request.components)
         return FitResponse(method=request.method, gesture=request.gesture, **dict(result))
 
     @router.post("/steps")
     async def steps(request: StepsRequest) -> StepsResponse:
         """Compute the mixture and the attention after each step of a network."""
-        settings.check_network(request.method, NETWORK_FOLDERS, networks.folders)
+        settings.check_network(MethodName(request.method), networks.folders)
         result = await workers.submit(f"{request.method}{STEPS}", request)
         return StepsResponse(method=request.method, gesture=request.gesture, steps=result)
 

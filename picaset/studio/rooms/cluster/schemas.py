@@ -20,14 +20,20 @@ Points = Annotated[list[Point], Field(min_length=2, max_length=MAX_POINTS)]
 class MethodName(DescribedName):
     """Methods that fit a mixture to points."""
 
-    PICASO = "picaso", "PICASO", "Network: attention in steps, each output is the next query."
+    PICASO = "picaso", "PICASO", "Network: attention in steps, each output is the next query.", "mixture_picaso"
     PICASO_CANONICAL = (
         "picaso-canonical",
         "PICASO, canonicalized",
         "Same network, but points are first moved to the origin: the fit follows any shift and scale.",
+        "mixture_picaso_canonical",
     )
-    SET_TRANSFORMER = "set-transformer", "Set Transformer", "Network: attention with learned queries, one step."
-    DEEP_SETS = "deep-sets", "DeepSets", "Network: encodes each point alone and averages."
+    SET_TRANSFORMER = (
+        "set-transformer",
+        "Set Transformer",
+        "Network: attention with learned queries, one step.",
+        "mixture_set_transformer",
+    )
+    DEEP_SETS = "deep-sets", "DeepSets", "Network: encodes each point alone and averages.", "mixture_deep_sets"
     CLUSTERER = "clusterer", "picaset cluster", "AmortizedMixture: a network initializes expectation-maximization."
     SCIKIT_LEARN = (
         "scikit-learn",

@@ -27,7 +27,7 @@ export function listenForTables(section, load) {
       showNotice(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB; the page accepts at most ${MAX_BYTES / 1e6} MB and ${MAX_POINTS.toLocaleString("en")} points. Use a sample, or run: picaset cluster FILE`);
       return;
     }
-    readTable(await file.text(), tell);
+    readTable(await file.text(), showNotice);
   }
 
   const dialog = find("#paste-dialog");

@@ -45,22 +45,26 @@ class SourceName(DescribedName):
 
 
 class ModelName(DescribedName):
-    """Networks that score the faces; named as in the paper's tables."""
+    """Networks that score the faces; SA, GPB, PB and PMA are the blocks in the paper's tables."""
 
     GENERALIZED = (
         "sa-gpb",
-        "SA + GPB",
-        "Generalized PICASO pooling: faces and summary update each other, step by step.",
+        "Generalized PICASO",
+        "Generalized PICASO pooling: faces and summary update each other, step by step (SA + GPB).",
+        "odd_one_out_faces",
     )
-    PICASO = "sa-pb", "SA + PB", "PICASO pooling: attention in steps, each output is the next query."
-    ATTENTION = "sa-pma", "SA + PMA", "Attention pooling: one step."
-
-
-NETWORK_FOLDERS = {
-    ModelName.GENERALIZED: "odd_one_out_faces",
-    ModelName.PICASO: "odd_one_out_faces_sa_pb",
-    ModelName.ATTENTION: "odd_one_out_faces_sa_pma",
-}
+    PICASO = (
+        "sa-pb",
+        "PICASO",
+        "PICASO pooling: attention in steps, each output is the next query (SA + PB).",
+        "odd_one_out_faces_sa_pb",
+    )
+    ATTENTION = (
+        "sa-pma",
+        "Attention pooling",
+        "Pooling by one attention step, as in the Set Transformer (SA + PMA).",
+        "odd_one_out_faces_sa_pma",
+    )
 
 
 class Kind(StrEnum):

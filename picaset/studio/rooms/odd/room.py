@@ -10,7 +10,6 @@ from picaset.studio.background import Worker
 from picaset.studio.pictures import PNG_RESPONSES, PngResponse, encode_png
 from picaset.studio.rooms import Room, Settings
 from picaset.studio.rooms.odd.faces import (
-    NETWORK_FOLDERS,
     AttributeName,
     Attributes,
     Face,
@@ -19,6 +18,7 @@ from picaset.studio.rooms.odd.faces import (
     FaceSelection,
     FaceSet,
     Kind,
+    ModelName,
     OddOptions,
     Scorers,
     ScoresRequest,
@@ -32,7 +32,7 @@ from picaset.studio.schemas import ERROR_RESPONSES, Option, Seed, missing_data
 
 def build_odd_room(settings: Settings) -> Room | None:
     """Build the room if at least one of its networks exists."""
-    folders = settings.find_networks(NETWORK_FOLDERS)
+    folders = settings.find_networks(ModelName)
     if not folders:
         return None
     pools = find_pools()
@@ -99,7 +99,7 @@ def create_router(
     @router.post("/scores")
     async def scores(request: ScoresRequest) -> ScoresResponse:
         """Return the probability of each face of being the odd one, by one network."""
-        settings.check_network(request.model, NETWORK_FOLDERS, scorers.by_name)
+        settings.check_network(request.model, scorers.by_name)
         await pool(request.source).data.ready()
         selection = FaceSelection(request.source, tuple(request.faces))
         result = await worker.submit(request.model, selection, page=request.page, gesture=request.gesture)

@@ -60,7 +60,7 @@ function showList() {
   const filter = find("#runs-filter").value.toLowerCase();
   const shown = runs.filter((run) => run.name.toLowerCase().includes(filter));
   const focused = document.activeElement?.closest?.("#runs-list label")?.dataset.run;
-  find("#runs-list").replaceChildren(...shown.map(entry));
+  find("#runs-list").replaceChildren(...shown.map(listItem));
   if (focused) find(`#runs-list label[data-run="${CSS.escape(focused)}"] input`)?.focus();
   const unreadable = runs.filter((run) => run.problem).length;
   const count = shown.length ? `${shown.length} of ${runs.length} runs` : "No run matches";
@@ -69,7 +69,7 @@ function showList() {
     : "No runs yet; train one with: picaset train clustering-ours --profile smoke";
 }
 
-function entry(run) {
+function listItem(run) {
   const box = element("input", { type: "checkbox", checked: selected.has(run.name), disabled: Boolean(run.problem) });
   box.addEventListener("change", () => toggle(run.name, box));
   const swatch = element("span", { className: "swatch" });

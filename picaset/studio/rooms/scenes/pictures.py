@@ -62,18 +62,17 @@ class ModelName(DescribedName):
 
     OURS = (
         "ours",
-        "PICASO, ours",
-        "PICASO with better position encoding; every step is trained, not only the last.",
+        "PICASO, improved",
+        "PICASO with competing templates and better position encoding; every step is trained, not only the last.",
+        "scenes_ours",
     )
-    PB3 = "pb3", "PICASO", "Ten templates attend to the image in three steps (PB3 of the paper)."
-    SLOT_ATTENTION = "slot-attention", "Slot Attention", "Ten slots compete for every part of the image."
-
-
-NETWORK_FOLDERS = {
-    ModelName.OURS: "scenes_ours",
-    ModelName.PB3: "scenes_pb3",
-    ModelName.SLOT_ATTENTION: "scenes_slot_attention",
-}
+    PB3 = ("pb3", "PICASO", "Ten templates attend to the image in three steps (PB3 of the paper).", "scenes_pb3")
+    SLOT_ATTENTION = (
+        "slot-attention",
+        "Slot Attention",
+        "Ten slots compete for every part of the image.",
+        "scenes_slot_attention",
+    )
 
 
 class NetworkOption(Option):

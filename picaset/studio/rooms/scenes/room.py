@@ -12,10 +12,10 @@ from picaset.studio.pictures import PICTURE, PNG_RESPONSES, PngResponse
 from picaset.studio.rooms import Room, Settings
 from picaset.studio.rooms.scenes.pictures import (
     DISPLAY_SIZE,
-    NETWORK_FOLDERS,
     DetectionRequest,
     DetectionResponse,
     Detectors,
+    ModelName,
     Scene,
     SceneImages,
     SceneOptions,
@@ -25,7 +25,7 @@ from picaset.studio.schemas import ERROR_RESPONSES, read_config
 
 def build_scenes_room(settings: Settings) -> Room | None:
     """Build the room if at least one of its networks exists."""
-    folders = settings.find_networks(NETWORK_FOLDERS)
+    folders = settings.find_networks(ModelName)
     if not folders:
         return None
     sizes = {read_config(folder).get("image_size", DISPLAY_SIZE) for folder in folders.values()}
@@ -55,7 +55,7 @@ def create_router(settings: Settings, images: SceneImages, detectors: Detectors,
     @router.post("/predict")
     async def predict(request: DetectionRequest) -> DetectionResponse:
         """Return the objects that one network detects, step by step, compared with those of the scene."""
-        settings.check_network(request.model, NETWORK_FOLDERS, detectors.by_name)
+        settings.check_network(request.model, detectors.by_name)
         result = await worker.submit(request.model, request.scene, page=request.page, gesture=request.gesture)
         return DetectionResponse(model=request.model, gesture=request.gesture, **dict(result))
 

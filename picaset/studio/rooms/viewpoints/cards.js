@@ -19,7 +19,7 @@ export class Card {
     });
     this.cells = Array.from({ length: 36 }, (_, azimuth) => element("i", { className: training.includes(azimuth) ? "trained" : "" }));
     const around = [...this.cells.slice(18), ...this.cells.slice(0, 18)]; // the training data is in the middle
-    this.strip = element("div", { className: "seen", title: STRIP, attributes: { "aria-hidden": "true" } }, ...around);
+    this.strip = element("div", { className: "azimuths", title: STRIP, attributes: { "aria-hidden": "true" } }, ...around);
     this.tally = element("p", { className: "hint number" });
     this.element = element("article", { className: "panel view-card waiting", data: { model: model.name } },
       element("div", { className: "top" }, element("h3", { textContent: model.title }), this.time),

@@ -52,18 +52,32 @@ class SourceName(DescribedName):
 class ModelName(DescribedName):
     """Networks that classify toys."""
 
-    OURS = "ours", "PICASO, ours", "Convolutions, then PICASO pooling over positions of the image."
-    PB3 = "pb3", "PICASO", "Image patches without positions, pooled in three steps (PB3 of the paper)."
-    SET_TRANSFORMER = "set-transformer", "Set Transformer", "The same patches, pooled in one attention step."
-    DEEP_SETS = "deep-sets", "DeepSets", "The same patches, each encoded alone, then averaged."
+    OURS = (
+        "ours",
+        "PICASO, improved",
+        "Convolutions, then PICASO pooling over positions of the image.",
+        "viewpoints_ours",
+    )
+    PB3 = (
+        "pb3",
+        "PICASO",
+        "Image patches without positions, pooled in three steps (PB3 of the paper).",
+        "viewpoints_pb3",
+    )
+    SET_TRANSFORMER = (
+        "set-transformer",
+        "Set Transformer",
+        "The same patches, pooled in one attention step.",
+        "viewpoints_set_transformer",
+    )
+    DEEP_SETS = (
+        "deep-sets",
+        "DeepSets",
+        "The same patches, each encoded alone, then averaged.",
+        "viewpoints_deep_sets",
+    )
 
 
-NETWORK_FOLDERS = {
-    ModelName.OURS: "viewpoints_ours",
-    ModelName.PB3: "viewpoints_pb3",
-    ModelName.SET_TRANSFORMER: "viewpoints_set_transformer",
-    ModelName.DEEP_SETS: "viewpoints_deep_sets",
-}
 NETWORK_CLASSES: dict[ModelName, type[PretrainedNetwork]] = {
     ModelName.OURS: ViewClassifier,
     ModelName.PB3: Picaso,

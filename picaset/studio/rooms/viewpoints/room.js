@@ -83,7 +83,7 @@ function describeView({ azimuth, elevation, lighting, instance }) {
   const away = degreesAway(azimuth);
   const { trained_elevations: elevations, trained_lightings: lightings, trained_instances: instances } = source();
   const parts = [
-    [`this azimuth${away ? ` (${away}° away)` : ""}`, away === 0], ["this elevation", elevations.includes(elevation)],
+    [`this azimuth${away ? ` (${away}° from the nearest)` : ""}`, away === 0], ["this elevation", elevations.includes(elevation)],
     ["this lighting", lightings.includes(lighting)], ["this toy", instances.includes(instance)],
   ];
   const named = (isTrained) => joinNames(parts.filter(([, trained]) => trained === isTrained).map(([text]) => text));
@@ -164,7 +164,7 @@ function stop() {
   setText(find("#view-turn"), TURN_LABEL);
 }
 
-const attentionModel = () => find("#view-looker input:checked")?.value;
+const attentionModel = () => find("#view-attention input:checked")?.value;
 
 // Draws the map of the chosen step and head over the toy, and all maps in small.
 function draw() {
@@ -216,7 +216,7 @@ function buildFilm() {
 }
 
 function listAttentionModels() {
-  fillSegments(find("#view-looker"), "looker", options.models.filter((model) => model.num_steps > 0));
+  fillSegments(find("#view-attention"), "view-attention", options.models.filter((model) => model.num_steps > 0));
   buildFilm();
 }
 
@@ -224,7 +224,7 @@ function listAttentionModels() {
 function listToys() {
   const before = value("instance");
   fillSelect(find("#view-instance"), Array.from({ length: options.instances }, (_, index) => ({
-    name: index, title: `${index + 1}, ${source().trained_instances.includes(index) ? "in the training data" : "not in the training data"}`,
+    name: index, title: `${index + 1}, ${source().trained_instances.includes(index) ? "in training data" : "new"}`,
   })));
   find("#view-instance").value = before || "0";
   setText(find("#view-about"), source().about);
@@ -239,7 +239,7 @@ function listen() {
     startOver();
   });
   find("#view-heat").addEventListener("change", draw);
-  find("#view-looker").addEventListener("change", buildFilm);
+  find("#view-attention").addEventListener("change", buildFilm);
   find("#view-turn").addEventListener("click", () => {
     if (left > 0) {
       stop();

@@ -11,9 +11,9 @@ from picaset.studio.background import Worker
 from picaset.studio.pictures import PICTURE, PNG_RESPONSES, PngResponse
 from picaset.studio.rooms import Room, Settings
 from picaset.studio.rooms.viewpoints.photographs import (
-    NETWORK_FOLDERS,
     Category,
     Classifiers,
+    ModelName,
     PredictionRequest,
     PredictionResponse,
     View,
@@ -25,7 +25,7 @@ from picaset.studio.schemas import ERROR_RESPONSES
 
 def build_viewpoints_room(settings: Settings) -> Room | None:
     """Build the room if at least one of its networks exists."""
-    folders = settings.find_networks(NETWORK_FOLDERS)
+    folders = settings.find_networks(ModelName)
     if not folders:
         return None
     images = ViewImages(data_root())
@@ -60,7 +60,7 @@ def create_router(settings: Settings, images: ViewImages, classifiers: Classifie
     @router.post("/predict")
     async def predict(request: PredictionRequest) -> PredictionResponse:
         """Return the category that one network predicts for a view, and its attention."""
-        settings.check_network(request.model, NETWORK_FOLDERS, classifiers.by_name)
+        settings.check_network(request.model, classifiers.by_name)
         result = await worker.submit(request.model, request.view, page=request.page, gesture=request.gesture)
         return PredictionResponse(model=request.model, gesture=request.gesture, **dict(result))
 
