@@ -42,10 +42,10 @@ def serve(
     with contextlib.closing(listener):
         port = listener.getsockname()[1]
         address = f"http://{url_host(host)}:{port}"
-        sys.setswitchinterval(
-            0.001
-        )  # a worker thread gets the interpreter back sooner from the one that parses requests
-        torch.set_num_threads(1)  # sets are small: more threads would wait for each other, and the browser needs a core
+        # A worker thread gets the interpreter back sooner from the thread that parses requests.
+        sys.setswitchinterval(0.001)
+        # Sets are small: more threads would wait for each other, and the browser needs a core.
+        torch.set_num_threads(1)
         rooms = build_rooms(settings)
         application = create_application(rooms, hosts=accepted_hosts(host, port))
 

@@ -8,34 +8,22 @@ import torch
 from torch import Tensor
 
 from picaset.lab.data.gaussian_mixtures import draw_mixtures, generator_for
-from picaset.studio.rooms.cluster.schemas import Example, ExampleName, PointsResponse, round_point
+from picaset.studio.rooms.cluster.schemas import ExampleName, PointsResponse, round_point
 
-TITLES = {
-    ExampleName.FOUR: "Four Gaussians, as in training",
-    ExampleName.AS_MANY: "Gaussians, as many as “Components”",
-    ExampleName.UNEVEN: "One large cluster, three small",
-    ExampleName.MOONS: "Two moons",
-    ExampleName.RING: "A ring",
-    ExampleName.ISLAND: "Nests on an island (example table)",
-}
 NUM_POINTS = 400
-
-
-def list_examples() -> list[Example]:
-    return [Example(name=name, title=title) for name, title in TITLES.items()]
 
 
 def draw_example(name: ExampleName, *, seed: int, components: int) -> PointsResponse:
     """Draw the points of an example; equal seeds give equal points."""
-    generator = generator_for(seed, list(TITLES).index(name))
+    generator = generator_for(seed, list(ExampleName).index(name))
     if name is ExampleName.ISLAND:
-        points, about = read_island(seed), "Nests on one of the six islands of the example table, scaled to fit."
+        points = read_island(seed)
     elif name is ExampleName.MOONS:
-        points, about = draw_moons(generator), None
+        points = draw_moons(generator)
     elif name is ExampleName.RING:
         angles = 2 * math.pi * torch.rand(NUM_POINTS, generator=generator)
         points = 3 * torch.stack([angles.cos(), angles.sin()], dim=1)
-        points, about = points + 0.15 * torch.randn(NUM_POINTS, 2, generator=generator), None
+        points = points + 0.15 * torch.randn(NUM_POINTS, 2, generator=generator)
     elif name is ExampleName.UNEVEN:
         centres = torch.tensor([[-1.5, -1.0], [2.8, 2.8], [2.8, 0.6], [0.6, 2.8]])
         sizes, deviations = (310, 30, 30, 30), (0.9, 0.18, 0.18, 0.18)
@@ -43,13 +31,11 @@ def draw_example(name: ExampleName, *, seed: int, components: int) -> PointsResp
             centre + deviation * torch.randn(size, 2, generator=generator)
             for centre, size, deviation in zip(centres, sizes, deviations, strict=True)
         ]
-        points, about = torch.cat(clusters), None
+        points = torch.cat(clusters)
     else:
         number = 4 if name is ExampleName.FOUR else components
-        points, about = draw_mixtures(1, NUM_POINTS, generator=generator, num_components=number)[0][0], None
-    return PointsResponse(
-        points=[round_point(point) for point in points.numpy()], about=about or f"{TITLES[name]}; seed {seed}."
-    )
+        points = draw_mixtures(1, NUM_POINTS, generator=generator, num_components=number)[0][0]
+    return PointsResponse(points=[round_point(point) for point in points.numpy()], about=name.about)
 
 
 def draw_moons(generator: torch.Generator) -> Tensor:

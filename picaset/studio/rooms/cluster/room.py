@@ -11,14 +11,13 @@ from fastapi import APIRouter, Query
 
 from picaset.studio.background import Worker
 from picaset.studio.rooms import Room, Settings
-from picaset.studio.rooms.cluster import examples
+from picaset.studio.rooms.cluster.examples import draw_example
 from picaset.studio.rooms.cluster.methods import FITS, STEPS, FitProblem, FitProcess, MixtureNetworks
 from picaset.studio.rooms.cluster.schemas import (
     MAX_COMPONENTS,
     MAX_COORDINATE,
     MAX_POINTS,
     CsvRequest,
-    Example,
     ExampleName,
     FitRequest,
     FitResponse,
@@ -30,7 +29,7 @@ from picaset.studio.rooms.cluster.schemas import (
     StepsResponse,
     round_point,
 )
-from picaset.studio.schemas import ERROR_RESPONSES, RequestError, Seed
+from picaset.studio.schemas import ERROR_RESPONSES, Option, RequestError, Seed
 from picaset.tables.table import table_of_csv
 
 
@@ -83,18 +82,18 @@ def create_router(settings: Settings, networks: MixtureNetworks, workers: Worker
         return networks.list_methods()
 
     @router.get("/examples")
-    async def list_examples() -> list[Example]:
+    async def list_examples() -> list[Option]:
         """List the examples."""
-        return examples.list_examples()
+        return [Option.of(name) for name in ExampleName]
 
     @router.get("/examples/{name}")
-    async def draw_example(
+    async def example_points(
         name: ExampleName,
         seed: Annotated[Seed, Query()] = 0,
         components: Annotated[int, Query(ge=1, le=MAX_COMPONENTS)] = 4,
     ) -> PointsResponse:
         """Draw the points of an example; equal seeds give equal points."""
-        return examples.draw_example(name, seed=seed, components=components)
+        return draw_example(name, seed=seed, components=components)
 
     @router.post("/fit")
     async def fit(request: FitRequest) -> FitResponse:

@@ -136,22 +136,19 @@ class PointsResponse(BaseModel):
     about: str
 
 
-class ExampleName(StrEnum):
+class ExampleName(DescribedName):
     """Example sets of points."""
 
-    FOUR = "four"
-    AS_MANY = "as-many"
-    UNEVEN = "uneven"
-    MOONS = "moons"
-    RING = "ring"
-    ISLAND = "island"
-
-
-class Example(BaseModel):
-    """An example that can be chosen on the page."""
-
-    name: ExampleName
-    title: str
+    FOUR = "four", "Four Gaussians, as in training", "Drawn like the training data."
+    AS_MANY = (
+        "as-many",
+        "Gaussians, as many as “Components”",
+        "Drawn like the training data, with any number of components.",
+    )
+    UNEVEN = "uneven", "One large cluster, three small", "Clusters of different size and spread."
+    MOONS = "moons", "Two moons", "Two half circles."
+    RING = "ring", "A ring", "A circle with noise."
+    ISLAND = "island", "Nests on an island (example table)", "One island of the shipped example table, scaled to fit."
 
 
 def round_point(pair: Any) -> Position:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from picaset.studio.background import LazyData, Worker, result_or_error
+from picaset.studio.background import LazyData, Worker, join_threads, result_or_error, start_thread
 from picaset.studio.rooms.cluster.methods import FitProblem, FitProcess
 from picaset.studio.rooms.cluster.schemas import MethodName
 from picaset.studio.schemas import RequestError
@@ -17,7 +17,7 @@ from tests.studio import blobs
 
 
 class Held:
-    """Work that waits until it is let go, and remembers what was done."""
+    """Jobs that wait until they are released, and a record of those that ran."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -145,6 +145,16 @@ def test_closing_refuses_at_once_what_runs_and_what_waits():
         return [(error.status, error.message) for error in refused if isinstance(error, RequestError)]
 
     assert asyncio.run(refusals()) == [(503, "The studio is closing.")] * 3
+
+
+def test_running_threads_are_waited_for_but_not_longer_than_allowed():
+    go = threading.Event()
+    thread = start_thread(go.wait, 20, name="slow")
+    join_threads(0.05)
+    assert thread.is_alive()
+    go.set()
+    join_threads(10)
+    assert not thread.is_alive()
 
 
 def test_a_fit_that_takes_too_long_is_ended():

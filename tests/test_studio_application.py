@@ -1,4 +1,4 @@
-"""Who may ask the studio, how much, and what is served: its own files, under a strict policy."""
+"""The studio's application: accepted hosts, origins and sizes, and the files that are served, under a strict policy."""
 
 import re
 
