@@ -1,4 +1,4 @@
-"""A studio for the tests: in the process, and as a server that a browser can be sent to."""
+"""The studio for tests: in this process, or as a server for a browser."""
 
 import threading
 import time
@@ -20,7 +20,8 @@ from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 from picaset.studio.application import create_application
 from picaset.studio.rooms import Room, Settings, build_rooms
-from picaset.studio.server import hosts_of, listen
+from picaset.studio.rooms.cluster.schemas import MethodName
+from picaset.studio.server import accepted_hosts, open_socket
 
 RECORDS = Path(__file__).parent.parent / "results/runs"
 HOST = "127.0.0.1:8000"
@@ -29,7 +30,7 @@ SCENE_DECODERS: dict[str, SceneDecoder] = {"pb3": "picaso", "slot_attention": "s
 
 @dataclass(frozen=True)
 class Studio:
-    """An application and a client that asks it."""
+    """An application and a client for it."""
 
     application: Any
     rooms: Sequence[Room]
@@ -40,13 +41,13 @@ class Studio:
 
 
 def said(response: Any) -> str:
-    """Why it was refused."""
+    """Return the message of an error response."""
     return response.json()["message"]
 
 
 @contextmanager
 def studio(*runs: Path, weights: Path = WEIGHTS) -> Iterator[Studio]:
-    """In this process, without a server."""
+    """Run the studio in this process, without a server."""
     rooms = build_rooms(Settings(runs=runs or (RECORDS,), weights=weights))
     application = create_application(rooms, hosts=[HOST])
     try:
@@ -58,13 +59,13 @@ def studio(*runs: Path, weights: Path = WEIGHTS) -> Iterator[Studio]:
 
 @contextmanager
 def served(*runs: Path, weights: Path = WEIGHTS) -> Iterator[str]:
-    """On a free port, in a thread; gives the address."""
-    listening = listen("127.0.0.1", 0)
-    port = listening.getsockname()[1]
+    """Serve the studio on a free port, in a thread; yields the address."""
+    listener = open_socket("127.0.0.1", 0)
+    port = listener.getsockname()[1]
     rooms = build_rooms(Settings(runs=runs or (RECORDS,), weights=weights))
-    application = create_application(rooms, hosts=hosts_of("127.0.0.1", port))
+    application = create_application(rooms, hosts=accepted_hosts("127.0.0.1", port))
     server = uvicorn.Server(uvicorn.Config(application, log_level="error", lifespan="on"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
         assert thread.is_alive()
@@ -74,11 +75,11 @@ def served(*runs: Path, weights: Path = WEIGHTS) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join(20)
-        listening.close()
+        listener.close()
 
 
 def blobs(size: int = 60, *, shift: int | float = 0, seed: int = 0) -> list[list[float]]:
-    """Points of four clusters."""
+    """Return points of four clusters."""
     random = np.random.default_rng(seed)
     centres = np.array([[-3.0, -3.0], [3.0, 3.0], [-3.0, 3.0], [3.0, -3.0]])
     points = centres[np.arange(size) % 4] + 0.3 * random.standard_normal((size, 2)) + shift
@@ -86,9 +87,10 @@ def blobs(size: int = 60, *, shift: int | float = 0, seed: int = 0) -> list[list
 
 
 def small_networks(folder: Path) -> Path:
-    """A network for every name that a room knows: the shipped one that finds odd faces, and small ones untrained."""
+    """A network for every name of every room: shipped ones for points and one for faces, else small and untrained."""
     torch.manual_seed(0)
-    (folder / "odd_one_out_faces").symlink_to(WEIGHTS / "odd_one_out_faces")
+    for shipped in ("odd_one_out_faces", *(name.folder for name in MethodName if name.folder)):
+        (folder / shipped).symlink_to(WEIGHTS / shipped)
     OddOneOutNetwork(dim=16, num_heads=2, pool="picaso").save_pretrained(folder / "odd_one_out_faces_sa_pb")
     OddOneOutNetwork(dim=16, num_heads=2, pool="attention").save_pretrained(folder / "odd_one_out_faces_sa_pma")
     bag = dict[str, Any](dim=16, num_heads=2, num_inducing=4)

@@ -24,11 +24,11 @@ from schemathesis.specs.openapi.checks import response_schema_conformance
 from picaset.cli import main
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.operators.mixture import log_likelihood
-from picaset.studio.rooms.cluster import methods
-from picaset.studio.server import listen
+from picaset.studio.rooms.cluster.schemas import MethodName
+from picaset.studio.server import open_socket
 from tests.studio import HOST, blobs, said, studio
 
-NETWORKS = [name.value for name in methods.NETWORKS]
+NETWORKS = [name.value for name in MethodName if name.folder]
 ROOT = Path(__file__).parent.parent
 
 
@@ -45,7 +45,7 @@ def here(studio_weights):
 def test_an_answer_is_what_the_shipped_network_says(here, name):
     points = blobs(70, shift=2)
     answer = here.fit(points, name).json()
-    network = MixtureNetwork.from_pretrained(ROOT / "picaset/studio/weights" / methods.NETWORKS[name]).float()
+    network = MixtureNetwork.from_pretrained(ROOT / "picaset/studio/weights" / MethodName(name).folder).float()
     mixture = network(torch.tensor([points]))
     found = log_likelihood(mixture, torch.tensor([points]))
     assert answer["log_likelihood"] == pytest.approx(found.item(), abs=1e-3)
@@ -94,6 +94,38 @@ def test_examples_are_the_same_for_the_same_seed_and_can_be_fitted(here):
         assert here.fit(first, "deep-sets").status_code == 200
 
 
+def test_networks_come_from_the_weights_folder_and_a_missing_one_is_reported(tmp_path):
+    torch.manual_seed(1)
+    network = MixtureNetwork(dim=16, num_heads=2, num_inducing=4, num_components=3, num_steps=5, pool="picaso")
+    network.save_pretrained(tmp_path / "mixture_picaso")
+    points = blobs(40)
+    with studio(weights=tmp_path) as found:
+        answer = found.fit(points, "picaso").json()
+        expected = log_likelihood(network(torch.tensor([points])), torch.tensor([points]))
+        assert answer["log_likelihood"] == pytest.approx(expected.item(), rel=1e-4)
+        assert len(answer["components"]) == 3
+        methods = found.client.get("/api/cluster/methods").json()
+        assert {method["name"]: (method["fixed_components"], method["num_steps"]) for method in methods} == {
+            "picaso": (3, 5), "clusterer": (None, 0), "scikit-learn": (None, 0),
+        }  # fmt: skip
+        missing = found.fit(points, "deep-sets")
+        assert missing.status_code == 404
+        assert said(missing) == (
+            f"The network deep-sets is missing: {tmp_path / 'mixture_deep_sets'} must contain config.json and "
+            "model.safetensors when the studio starts."
+        )
+        missing = found.client.post("/api/cluster/steps", json={"method": "picaso-canonical", "points": points})
+        assert (missing.status_code, "mixture_picaso_canonical must contain" in said(missing)) == (404, True)
+
+
+def test_a_network_without_attention_steps_says_so(tmp_path):
+    network = MixtureNetwork(dim=16, num_heads=2, num_inducing=4, pool="attention")
+    network.save_pretrained(tmp_path / "mixture_picaso")
+    with studio(weights=tmp_path) as found:
+        answer = found.client.post("/api/cluster/steps", json={"method": "picaso", "points": blobs(40)})
+        assert (answer.status_code, said(answer)) == (422, "The network picaso has no attention steps to show.")
+
+
 # Many at once
 
 
@@ -114,9 +146,9 @@ def test_hundreds_of_calls_for_pictures_and_what_is_seen_in_them_are_all_answere
         scene = {"seed": number, "objects": 3 + number}
         asked += [
             {"url": "/api/viewpoints/picture", "params": view},
-            {"url": "/api/viewpoints/seen", "json": {"model": "pb3", "view": view}},
+            {"url": "/api/viewpoints/predict", "json": {"model": "pb3", "view": view}},
             {"url": "/api/scenes/picture", "params": scene},
-            {"url": "/api/scenes/seen", "json": {"model": "pb3", "scene": scene}},
+            {"url": "/api/scenes/predict", "json": {"model": "pb3", "scene": scene}},
             {"url": "/api/odd/set", "params": {"seed": number}},
             {"url": f"/api/odd/face/drawn/{number}"},
             {"url": "/api/odd/scores", "json": {"model": "sa-pma", "faces": list(range(number, 9))}},
@@ -149,7 +181,7 @@ def test_a_million_points_are_refused_with_what_to_do(here):
     body = b'{"method": "picaso", "points": [' + b"[0.5, 0.25], " * 999_999 + b"[1, 2]]}"
     answer = here.client.post("/api/cluster/fit", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 413
-    assert said(answer).endswith("Take a sample of the points.")
+    assert said(answer).endswith("Use a sample of the points.")
     answer = here.fit([[0, 1]] * 5001)
     assert (answer.status_code, "at most 5000" in said(answer)) == (422, True)
 
@@ -164,8 +196,8 @@ def test_a_million_points_are_refused_with_what_to_do(here):
         ("picaso", '"all"', "points: input should be a valid list."),
         ("magic", "[[0, 1], [1, 2]]", "method: input should be 'picaso'"),
         ("picaso", '[[0, 1], [1, 2]], "path": "/etc/passwd"', "path: extra inputs are not permitted."),
-        ("clusterer", "[[0, 1], [1, 2]]", "4 components need at least as many points; there are 2."),
-        ("scikit-learn", "[[0, 1], [1, 2]]", "Add some, or ask for fewer components."),
+        ("clusterer", "[[0, 1], [1, 2]]", "4 components need at least 4 points; got 2."),
+        ("scikit-learn", "[[0, 1], [1, 2]]", "Add points, or choose fewer components."),
     ],
 )
 def test_points_that_cannot_be_used_are_refused_with_the_reason(here, method, points, message):
@@ -188,12 +220,12 @@ def test_points_of_any_kind_get_a_mixture_or_a_message(here, name, points):
     [
         ("x,y\n1,2\n3,four\n", "The table, line 3: column y has 'four', which is not a number."),
         ("a,b\nx,y\n", "The table has no column of numbers; its columns are a, b."),
-        ("x\n1\n2\n", "The table must have two columns of numbers; only x is one."),
+        ("x\n1\n2\n", "The table must have two numeric columns; only x is numeric."),
         ("x,y\n1,2\n3\n", "The table, line 3: expected 2 values; got 1."),
         ("x,y\n1,inf\n3,4\n", "which is not finite"),
         ("x,y\n1,\n,4\n", "at least two rows with both x and y"),
         ("1,2e9\n3,4\n", "Coordinates must be within 1e+06"),
-        ("1,2\n" * 5001, "The table has 5,001 rows; the page takes at most 5,000 points."),
+        ("1,2\n" * 5001, "The table has 5,001 rows; the page accepts at most 5,000 points."),
         (" ", "The table is empty."),
         ("", "The table is empty."),
         ("x,y\n", "The table has no rows."),
@@ -242,7 +274,7 @@ def test_no_request_made_from_the_description_breaks_the_studio(here, mode):
     ("arguments", "message"),
     [
         (["--port", "99999"], "Port 99999 of 127.0.0.1 cannot be used"),
-        (["--host", "0.0.0.0"], "--host must be the address by which this machine is reached; got '0.0.0.0'."),
+        (["--host", "0.0.0.0"], "--host must be one address of this machine, such as 127.0.0.1; got '0.0.0.0'"),
         (["--runs", "nowhere"], "--runs: there is no folder nowhere."),
     ],
 )
@@ -256,7 +288,7 @@ def test_a_small_answer_is_sent_at_once():
 
     async def is_sent_at_once() -> bool:
         answered = asyncio.get_running_loop().create_future()
-        listening = listen("127.0.0.1", 0)
+        listening = open_socket("127.0.0.1", 0)
         server = await asyncio.start_server(lambda _, writer: answered.set_result(writer), sock=listening)
         async with server:
             _, asking = await asyncio.open_connection(*listening.getsockname())

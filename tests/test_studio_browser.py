@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import shutil
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.studio import served
+from tests.studio import WEIGHTS, served
 
 pytestmark = pytest.mark.browser
 
@@ -78,16 +79,18 @@ def test_pushing_the_shift_shows_who_loses_the_points(cluster):
     before = likelihood(cluster, "picaso-canonical")
     cluster.click("#push")
     expect(cluster.locator("#shift-shown")).to_have_text("+12")
-    expect(cluster.locator("#verdict")).to_have_text(
-        re.compile(r"shifted by \+12: .*Set Transformer.* lose the points")
-    )
+    expect(cluster.locator("#verdict")).to_have_text(re.compile(r"shifted by \+12: .*Set Transformer.* fit poorly"))
     settled(cluster)
-    for method, word in {"set-transformer": "loses", "deep-sets": "loses", "picaso-canonical": "good fit"}.items():
+    for method, word in {
+        "set-transformer": "poor fit",
+        "deep-sets": "poor fit",
+        "picaso-canonical": "good fit",
+    }.items():
         assert word in badge(cluster, method)
     assert likelihood(cluster, "picaso-canonical") == pytest.approx(before, abs=0.011)
     assert likelihood(cluster, "set-transformer") < likelihood(cluster, "scikit-learn") - 1.5
     cluster.click("#back")
-    expect(cluster.locator("#verdict")).to_have_text(re.compile("where they were put: .*Set Transformer.* fit well"))
+    expect(cluster.locator("#verdict")).to_have_text(re.compile("not shifted: .*Set Transformer.* fit well"))
 
 
 def test_points_are_added_moved_sprayed_and_erased_with_the_mouse(cluster):
@@ -169,7 +172,7 @@ def test_the_keyboard_alone_does_it_all(cluster):
     assert number_of_points(cluster) == 401
     cluster.keyboard.press("m")
     cluster.keyboard.press("Space")
-    expect(cluster.locator("#board-state")).to_have_text(re.compile("Took up the nearest point"))
+    expect(cluster.locator("#board-state")).to_have_text(re.compile("Picked up the nearest point"))
     for _ in range(3):
         cluster.keyboard.press("Shift+ArrowDown")
     cluster.keyboard.press("Space")
@@ -180,7 +183,7 @@ def test_the_keyboard_alone_does_it_all(cluster):
     for _ in range(24):
         cluster.keyboard.press("ArrowRight")
     expect(cluster.locator("#shift-shown")).to_have_text("+12")
-    expect(cluster.locator("#verdict")).to_have_text(re.compile("Set Transformer.* lose the points"))
+    expect(cluster.locator("#verdict")).to_have_text(re.compile("Set Transformer.* fit poorly"))
 
 
 def test_a_table_is_pasted_and_a_wrong_one_is_refused_with_its_line(cluster, tmp_path):
@@ -212,7 +215,7 @@ def test_a_table_is_pasted_and_a_wrong_one_is_refused_with_its_line(cluster, tmp
     cluster.set_input_files("#file", large)
     expect(cluster.locator(".notice")).to_have_count(1)
     expect(cluster.locator(".notice")).to_contain_text(
-        "large.csv has 9.0 MB; the page takes at most 0.9 MB and 5,000 points."
+        "large.csv has 9.0 MB; the page accepts at most 0.9 MB and 5,000 points."
     )
     text, button = cluster.locator(".notice").evaluate(
         "notice => ['p', 'button'].map(part => notice.querySelector(part).getBoundingClientRect().height)"
@@ -250,7 +253,7 @@ def test_the_cascade_is_shown_step_by_step(cluster):
     cluster.check('#templates input[value="1"]', force=True)
     assert cluster.evaluate(pixels) != first
     cluster.click("#play")
-    expect(cluster.locator("#step-shown")).to_have_text("0 (learned start)")
+    expect(cluster.locator("#step-shown")).to_have_text("0 (start)")
     expect(cluster.locator("#step-shown")).to_have_text("2 of 2")
     expect(cluster.locator("#play")).to_have_text("Play")
 
@@ -277,7 +280,18 @@ def test_a_studio_that_is_gone_is_told(cluster, address):
     cluster.route("**/api/cluster/**", lambda route: route.abort())
     click_board(cluster, 0.5, 0.5)
     assert number_of_points(cluster) == 401
-    expect(cluster.locator("#verdict")).to_have_text(re.compile("There is no result: The studio does not answer"))
+    expect(cluster.locator("#verdict")).to_have_text(re.compile("No results: The studio does not answer"))
     cluster.unroute("**/api/cluster/**")
     click_board(cluster, 0.5, 0.5)
     expect(cluster.locator("#verdict")).to_have_text(re.compile("fit well"))
+
+
+def test_with_few_networks_only_theirs_are_shown_and_without_steps_no_attention(browser, tmp_path):
+    shutil.copytree(WEIGHTS / "mixture_deep_sets", tmp_path / "mixture_deep_sets")
+    with served(weights=tmp_path) as address:
+        page = browser.new_page()
+        page.goto(f"{address}/#cluster")
+        expect(page.locator(".card h3")).to_have_text(["DeepSets", "picaset cluster", "scikit-learn"])
+        expect(page.locator("#verdict")).to_have_text(re.compile("not shifted: "))
+        expect(page.locator(".panel.cascade")).to_be_hidden()
+        page.close()

@@ -69,12 +69,12 @@ def test_a_room_whose_script_is_late_does_not_work_behind_another(page, address)
     held = Held(page, "**/rooms/runs/room.js")
     page.goto(f"{address}/#runs")
     held.until_asked()
-    page.click('[data-door="odd"]')
+    page.click('[data-link="odd"]')
     held.let_go()
     page.evaluate("import('/rooms/runs/room.js').then(() => null)")
     expect(page.locator(".face")).to_have_count(8)
     assert looks == []
-    page.click('[data-door="runs"]')
+    page.click('[data-link="runs"]')
     expect(page.locator("#runs-count")).to_contain_text("of 3 runs")
     assert looks
 
@@ -91,24 +91,24 @@ def test_a_room_whose_script_does_not_come_is_told_and_can_be_opened_later(page,
     page.clock.fast_forward(20_000)
     expect(page.locator(".notice")).to_have_count(0)
     page.unroute("**/rooms/odd/room.js")
-    page.click('[data-door="runs"]')
-    page.click('[data-door="odd"]')
+    page.click('[data-link="runs"]')
+    page.click('[data-link="odd"]')
     expect(page.locator(".face")).to_have_count(8)
 
 
 def test_faces_that_cannot_be_had_leave_the_set_and_what_is_said_of_it_as_they_were(page, address):
     page.goto(f"{address}/#odd")
-    expect(page.locator("#odd-verdict")).to_contain_text("suspects")
+    expect(page.locator("#odd-verdict")).to_contain_text("predicts")
     page.select_option("#odd-source", "celeba")
     expect(page.locator(".notice")).to_contain_text("CelebA cannot be read: ")
     expect(page.locator("#odd-source")).to_have_value("drawn")
-    expect(page.locator("#odd-verdict")).to_contain_text("suspects")
+    expect(page.locator("#odd-verdict")).to_contain_text("predicts")
     held = Held(page, "**/api/odd/another*")
     page.click('[data-add="any"]')
     held.until_asked()
     page.route("**/api/odd/face/**", lambda route: route.abort())
     page.click("#odd-new")
-    expect(page.locator(".face .hint").first).to_have_text("This picture cannot be shown.")
+    expect(page.locator(".face .hint").first).to_have_text("This image cannot be loaded.")
     with page.expect_response("**/api/odd/another*"):
         held.let_go()
     page.wait_for_timeout(100)
@@ -118,17 +118,17 @@ def test_faces_that_cannot_be_had_leave_the_set_and_what_is_said_of_it_as_they_w
 def test_a_network_that_cannot_be_read_holds_up_no_verdict_and_another_toy_begins_anew(page, address):
     page.goto(f"{address}/#viewpoints")
     expect(page.locator('[data-model="pb3"] .badge')).to_contain_text("was it cut short?")
-    expect(page.locator("#view-verdict")).to_have_text(re.compile("^DeepSets (says|knows)"))
+    expect(page.locator("#view-verdict")).to_have_text(re.compile("^DeepSets predicts|: DeepSets.$"))
     bars = page.locator('[data-model="deep-sets"] .chosen')
     expect(bars).to_have_count(1)
     held = Held(page, "**/api/viewpoints/picture*")
     page.select_option("#view-category", "car")
     held.until_asked()
-    expect(page.locator("#view-verdict")).to_have_text("Waiting for the answers …")
+    expect(page.locator("#view-verdict")).to_have_text("Waiting for the predictions …")
     expect(page.locator('[data-model="deep-sets"] .badge')).to_have_text("waiting")
     expect(bars).to_have_count(0)
     held.let_go()
-    expect(page.locator("#view-verdict")).to_have_text(re.compile("^DeepSets (says|knows)"))
+    expect(page.locator("#view-verdict")).to_have_text(re.compile("^DeepSets predicts|: DeepSets.$"))
 
 
 def test_nothing_is_marked_before_the_picture_is_there_and_why_it_is_not_is_told(page, address):
@@ -138,7 +138,7 @@ def test_nothing_is_marked_before_the_picture_is_there_and_why_it_is_not_is_told
     expect(page.locator("#scene-verdict")).to_have_text(re.compile(r"was it cut short.*; PICASO: \d+ of \d+ found"))
     held = Held(page, "**/api/scenes/picture*")
     asked = list[str]()
-    page.on("request", lambda one: asked.append(one.url) if one.url.endswith("/scenes/seen") else None)
+    page.on("request", lambda one: asked.append(one.url) if one.url.endswith("/scenes/predict") else None)
     page.click("#scene-new")
     held.until_asked()
     expect(page.locator("#scene-marks g")).to_have_count(0)
@@ -175,7 +175,7 @@ def test_runs_show_curves_settings_and_tables_and_what_is_broken(page, address, 
     page.fill("#runs-filter", "transformer")
     assert page.locator("#runs-list li").count() == 1
     page.fill("#runs-filter", "nowhere")
-    expect(page.locator("#runs-count")).to_contain_text("No run has that in its name")
+    expect(page.locator("#runs-count")).to_contain_text("No run matches")
 
 
 def test_a_curve_moves_while_a_run_trains(page, address, runs):

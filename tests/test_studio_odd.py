@@ -11,7 +11,7 @@ from picaset.lab.data.drawn_faces import draw_faces
 from picaset.lab.networks.odd_one_out import OddOneOutNetwork, odd_faces_network
 from picaset.lab.tasks.odd_one_out import DRAWN_SEED, as_tensor
 from picaset.studio.rooms import Settings
-from picaset.studio.rooms.odd.faces import NUM_DRAWN, too_few
+from picaset.studio.rooms.odd.faces import NUM_DRAWN, describe_shortage
 from picaset.studio.rooms.odd.room import build_odd_room
 from tests.studio import studio
 
@@ -59,16 +59,16 @@ def test_scores_are_what_the_network_says_of_the_pictures_that_are_shown(here, m
 
 
 def test_where_no_attributes_were_named_fewer_faces_are_the_advice():
-    said = too_few(np.zeros((5, 2), dtype=bool), [], 64)
+    said = describe_shortage(np.zeros((5, 2), dtype=bool), [], 64)
     assert said == (
-        "There are no 63 faces with two attributes beside one with neither, whichever one takes. Take fewer faces."
+        "There are not enough faces for a set of 64: no 63 faces share any two attributes. Choose fewer faces."
     )
 
 
 @pytest.mark.parametrize(("kind", "shared"), [("fits", {2}), ("odd", {0}), ("any", {0, 1, 2})])
 def test_another_face_is_of_the_kind_that_is_wanted_and_not_among_the_others(here, kind, shared):
     but = list(range(60))
-    asked = f"another?first=Smiling&second=Dark_Hair&kind={kind}&" + "&".join(f"but={number}" for number in but)
+    asked = f"another?first=Smiling&second=Dark_Hair&kind={kind}&" + "&".join(f"exclude={number}" for number in but)
     for seed in range(5):
         face = get(here, f"{asked}&seed={seed}")
         assert face["number"] not in but
@@ -88,12 +88,12 @@ def test_another_face_is_of_the_kind_that_is_wanted_and_not_among_the_others(her
         (
             "set?size=64&first=Bald",
             422,
-            "There are no 63 faces with bald and another attribute beside one",
+            "There are not enough faces for a set of 64: no 63 faces share bald and any other attribute.",
         ),
-        ("set?first=Smiling&second=Smiling", 422, "Two different attributes are needed; both are smiling."),
-        ("set?first=../etc", 422, "There is no attribute '../etc'; attributes are Bald, Bangs,"),
-        ("face/drawn/512", 404, "There are 512 faces, counted from 0; 512 is not among them."),
-        ("set?source=celeba", 404, "CelebA is not there; PICASET_DATA must be the folder that holds it."),
+        ("set?first=Smiling&second=Smiling", 422, "The two attributes must differ; both are smiling."),
+        ("set?first=../etc", 422, "Unknown attribute '../etc'; choose one of Bald, Bangs,"),
+        ("face/drawn/512", 404, "Faces are numbered from 0 to 511; got 512."),
+        ("set?source=celeba", 404, "CelebA was not found; set PICASET_DATA to the folder that contains it."),
     ],
 )
 def test_what_there_is_not_is_refused_with_the_reason(here, path, status, message):
@@ -103,7 +103,7 @@ def test_what_there_is_not_is_refused_with_the_reason(here, path, status, messag
 def test_faces_that_cannot_be_scored_are_refused_with_the_reason(here):
     for faces, message in {
         (1, 2): "at least 3 items",
-        (1, 2, 600): "There are 512 faces",
+        (1, 2, 600): "Faces are numbered from 0 to 511",
         (-1, 2, 3): "entry 1",
     }.items():
         answer = here.client.post("/api/odd/scores", json={"model": "sa-gpb", "faces": faces})
@@ -112,17 +112,17 @@ def test_faces_that_cannot_be_scored_are_refused_with_the_reason(here):
 
 
 def test_the_room_shows_those_networks_that_are_there(here, tmp_path, studio_weights):
-    assert [model["name"] for model in get(here, "known")["models"]] == ["sa-gpb", "sa-pb", "sa-pma"]
+    assert [model["name"] for model in get(here, "options")["models"]] == ["sa-gpb", "sa-pb", "sa-pma"]
     assert build_odd_room(Settings(weights=tmp_path)) is None
     (tmp_path / "odd_one_out_faces_sa_pb").symlink_to(studio_weights / "odd_one_out_faces_sa_pb")
     with studio(weights=tmp_path) as found:
-        assert [model["name"] for model in get(found, "known")["models"]] == ["sa-pb"]
+        assert [model["name"] for model in get(found, "options")["models"]] == ["sa-pb"]
 
 
 def test_celeba_is_offered_beside_the_drawn_faces_where_it_is_and_its_faults_are_told(tmp_path, monkeypatch):
     (tmp_path / "celeba").mkdir()
     monkeypatch.setenv("PICASET_DATA", str(tmp_path))
     with studio() as found:
-        assert [source["name"] for source in get(found, "known")["sources"]] == ["drawn", "celeba"]
+        assert [source["name"] for source in get(found, "options")["sources"]] == ["drawn", "celeba"]
         assert get(found, "set?source=celeba", 422).startswith("CelebA cannot be read: ")
         assert len(get(found, "set")["faces"]) == 8

@@ -28,7 +28,8 @@ def odd(page, address):
 def scored(page) -> None:
     """Every face has its score of every network."""
     page.wait_for_function(
-        """() => document.querySelectorAll("#odd-faces .said").length > 0 && !document.querySelector(".said.waiting")
+        """() => document.querySelectorAll("#odd-faces .face-score").length > 0
+        && !document.querySelector(".face-score.waiting")
         && [...document.querySelectorAll("#odd-faces img")].every((one) => one.complete && one.naturalWidth === 64)"""
     )
 
@@ -45,16 +46,16 @@ def test_the_most_suspicious_face_is_framed_and_the_truth_is_told_when_it_is_rev
     assert sum(scores) == pytest.approx(1, abs=0.05)
     top = scores.index(max(scores))
     expect(odd.locator("#odd-faces .face").nth(top)).to_have_class(re.compile("suspected"))
-    expect(odd.locator("#odd-verdict")).to_contain_text(f"SA + GPB suspects face {top + 1}")
+    expect(odd.locator("#odd-verdict")).to_contain_text(f"Generalized PICASO predicts face {top + 1}")
     assert odd.locator(".is-odd").count() == 0
     odd.check("#odd-reveal")
     expect(odd.locator(".is-odd")).to_have_count(1)
-    expect(odd.locator(".is-odd .truth")).to_have_text("odd: has neither")
+    expect(odd.locator(".is-odd .solution")).to_have_text("odd one out: has neither")
     expect(odd.locator("#odd-verdict")).to_contain_text("All but the odd one have bushy eyebrows and mouth open.")
-    expect(odd.locator('[data-name="sa-gpb"] .score')).to_contain_text("✓ right")
+    expect(odd.locator('[data-name="sa-gpb"] .score')).to_contain_text("✓ correct")
     odd.locator(".is-odd").get_by_label(re.compile("Remove")).click()
-    expect(odd.locator("#odd-verdict")).to_contain_text("No face is odd now: each has bushy eyebrows or mouth open.")
-    expect(odd.locator('[data-name="sa-gpb"] .score')).not_to_contain_text(re.compile("right|wrong"))
+    expect(odd.locator("#odd-verdict")).to_contain_text("No face is odd: each has bushy eyebrows or mouth open.")
+    expect(odd.locator('[data-name="sa-gpb"] .score')).not_to_contain_text(re.compile("✓|✗"))
     odd.click("#odd-new")
     expect(odd.locator("#odd-reveal")).not_to_be_checked()
     expect(odd.locator(".is-odd")).to_have_count(0)
@@ -62,7 +63,7 @@ def test_the_most_suspicious_face_is_framed_and_the_truth_is_told_when_it_is_rev
 
 def test_faces_are_swapped_added_and_removed_and_scored_anew(odd):
     first, before = odd.get_attribute("#odd-faces img >> nth=0", "src"), face_scores(odd)
-    odd.get_by_label("Swap face 1 for another").click()
+    odd.get_by_label("Replace face 1 with another").click()
     expect(odd.locator("#odd-faces img").first).not_to_have_attribute("src", first)
     scored(odd)
     assert face_scores(odd) != before
@@ -97,7 +98,7 @@ def test_a_set_has_the_size_and_the_attributes_that_are_chosen(odd):
     )
     expect(odd.locator("#odd-full")).to_have_text("A set has at most 64 faces; remove one to add another.")
     odd.select_option("#odd-second", "Smiling")
-    expect(odd.locator(".notice")).to_contain_text("Two different attributes are needed")
+    expect(odd.locator(".notice")).to_contain_text("The two attributes must differ")
     expect(odd.locator(".face")).to_have_count(64)
     expect(odd.locator("#odd-second")).to_have_value("Wearing_Hat")
 
@@ -133,7 +134,8 @@ def test_a_toy_is_turned_with_keys_and_by_dragging_and_named_anew(viewpoints):
         viewpoints.keyboard.press("ArrowRight")
     expect(viewpoints.locator("#view-dial")).to_have_attribute("aria-valuenow", "60")
     expect(viewpoints.locator("#view-place")).to_have_text(
-        "Training had this elevation and this lighting. New to the networks: this azimuth (20° away) and this toy."
+        "In the training data: this elevation and this lighting. "
+        "New to the networks: this azimuth (20° from the nearest) and this toy."
     )
     turned = pixels_after(viewpoints, before)
     box = viewpoints.locator("#view-dial").bounding_box()
@@ -143,12 +145,13 @@ def test_a_toy_is_turned_with_keys_and_by_dragging_and_named_anew(viewpoints):
     viewpoints.mouse.move(middle[0], middle[1] + 40, steps=6)
     viewpoints.mouse.up()
     expect(viewpoints.locator("#view-dial")).to_have_attribute(
-        "aria-valuetext", "180 degrees, 120 degrees from the nearest of training"
+        "aria-valuetext", "180 degrees, 120 degrees from the nearest in the training data"
     )
     viewpoints.fill("#view-elevation", "1")
     viewpoints.fill("#view-lighting", "3")
     expect(viewpoints.locator("#view-place")).to_have_text(
-        "Training had this lighting. New to the networks: this azimuth (120° away), this elevation and this toy."
+        "In the training data: this lighting. "
+        "New to the networks: this azimuth (120° from the nearest), this elevation and this toy."
     )
     pixels_after(viewpoints, turned)
     answered(viewpoints)
@@ -156,7 +159,7 @@ def test_a_toy_is_turned_with_keys_and_by_dragging_and_named_anew(viewpoints):
         odds = [float(text) for text in card.locator(".odds .number").all_inner_texts()]
         assert sum(odds) == pytest.approx(1, abs=0.03)
         said = card.locator(".odds .chosen span").first.inner_text()
-        assert card.locator(".badge").inner_text() == ("✓ truck" if said == "truck" else f"✗ says {said}")
+        assert card.locator(".badge").inner_text() == ("✓ truck" if said == "truck" else f"✗ {said}")
 
 
 def test_a_whole_turn_counts_who_is_right_at_familiar_and_at_novel_views(viewpoints):
@@ -164,19 +167,17 @@ def test_a_whole_turn_counts_who_is_right_at_familiar_and_at_novel_views(viewpoi
     answered(viewpoints)
     viewpoints.focus("#view-dial")
     viewpoints.keyboard.press("ArrowRight")  # an azimuth that the turn leaves out
-    expect(viewpoints.locator(".view-card .hint").last).to_contain_text("right at")
+    expect(viewpoints.locator(".view-card .hint").last).to_contain_text("Correct at")
     viewpoints.click("#view-turn")
     for card in viewpoints.locator(".view-card").all():
-        expect(card.locator(".hint").last).to_have_text(
-            re.compile(r"\d of 6 azimuths of training, at \d+ of 12 others")
-        )
+        expect(card.locator(".hint").last).to_have_text(re.compile(r"\d of 6 training azimuths, at \d+ of 12 others"))
     expect(viewpoints.locator("#view-turn")).to_have_text("Turn it once around")
     expect(viewpoints.locator("#view-verdict")).to_have_text(
-        re.compile(r"^Once around the car: (.+ right at \d+ of 18(, |\.$)){4}")
+        re.compile(r"^Full turn of the car: (.+ correct at \d+ of 18(, |\.$)){4}")
     )
     viewpoints.focus("#view-dial")
     viewpoints.keyboard.press("ArrowRight")
-    expect(viewpoints.locator("#view-verdict")).to_have_text(re.compile("says|know"))
+    expect(viewpoints.locator("#view-verdict")).to_have_text(re.compile("predicts|Correct"))
 
 
 def test_where_a_network_looks_is_laid_over_the_toy_step_by_step_and_head_by_head(viewpoints):
@@ -185,7 +186,7 @@ def test_where_a_network_looks_is_laid_over_the_toy_step_by_step_and_head_by_hea
     viewpoints.get_by_label("Step 1, head 2").click()
     expect(viewpoints.get_by_label("Step 1, head 2")).to_have_attribute("aria-pressed", "true")
     one = pixels_after(viewpoints, mean)
-    viewpoints.check('#view-looker input[value="set-transformer"]', force=True)
+    viewpoints.check('#view-attention input[value="set-transformer"]', force=True)
     assert viewpoints.locator("#view-film button").count() == 3
     over = pixels_after(viewpoints, one)
     viewpoints.uncheck("#view-heat")
@@ -246,7 +247,7 @@ def test_pointing_at_an_object_shows_what_its_template_looked_at_step_by_step(sc
     expect(scenes.locator("#scene-step-shown")).to_have_text("1 of 3")
     pixels_after(scenes, looked, "#scene-canvas")
     scenes.fill("#scene-step", "0")
-    expect(scenes.locator("#scene-step-shown")).to_have_text("0 (before it looks)")
+    expect(scenes.locator("#scene-step-shown")).to_have_text("0 (start)")
     scenes.wait_for_function("(old) => document.querySelector('#scene-canvas').toDataURL() === old", arg=plain)
     scenes.check('#scene-model input[value="slot-attention"]', force=True)
     expect(scenes.locator("#scene-model-about")).to_contain_text("Ten slots compete")

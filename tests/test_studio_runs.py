@@ -22,7 +22,7 @@ def test_a_run_with_a_broken_file_is_told_and_the_others_are_shown(tmp_path):
         assert sorted(runs) == ["cut", "foreign", "odd", "whole"]
         assert runs["cut"]["problem"].startswith("result.json is not JSON")
         assert runs["foreign"]["problem"].startswith("config.json does not describe an experiment")
-        assert "is not what it should be" in runs["odd"]["problem"]
+        assert "a file has unexpected content" in runs["odd"]["problem"]
         assert runs["whole"] | {"version": ""} == {
             "name": "whole", "kind": "clustering", "finished": True, "step": 6000, "steps": 6000,
             "score": pytest.approx(-1.6085, abs=1e-3), "version": "", "problem": None,
@@ -53,11 +53,13 @@ def test_a_table_of_smoke_runs_says_so_and_calls_nothing_the_best(tmp_path):
         config = json.loads((run / "config.json").read_text())
         (run / "config.json").write_text(json.dumps(config | {"profile": "smoke"}))
         tables = found.client.get("/api/runs/tables").json()
-        assert "What they scored says nothing about the methods." in tables["about"]
+        assert "Their scores say nothing about the methods." in tables["about"]
         assert not any(cell["best"] for table in tables["tables"] for row in table["rows"] for cell in row)
 
 
 def test_without_runs_the_studio_opens_all_the_same(tmp_path):
     with studio(tmp_path / "nowhere") as found:
         assert found.client.get("/api/runs/list").json()["runs"] == []
-        assert found.client.get("/api/runs/tables").json()["about"] == "There is no finished run to make a table of."
+        assert (
+            found.client.get("/api/runs/tables").json()["about"] == "There are no finished runs to build a table from."
+        )

@@ -14,7 +14,7 @@ from picaset.lab.data.traced_scenes import STRETCH, furnish, trace_scene
 from picaset.lab.networks.scene_network import SceneNetwork
 from picaset.lab.tasks.scene_scores import SURE
 from picaset.studio.rooms import Settings
-from picaset.studio.rooms.scenes.pictures import CLEAR, TRACED_SEED
+from picaset.studio.rooms.scenes.pictures import DISPLAY_SIZE, FIRST_SEED
 from picaset.studio.rooms.scenes.room import build_scenes_room
 from tests.studio import studio
 
@@ -29,13 +29,13 @@ def here(studio_weights):
 
 @pytest.fixture(scope="module")
 def scene():
-    return trace_scene(TRACED_SEED + 3, 5)
+    return trace_scene(FIRST_SEED + 3, 5)
 
 
 def test_the_picture_is_the_scene_as_it_is_traced(here, scene):
     answer = here.client.get("/api/scenes/picture", params=SCENE)
     assert answer.headers["content-type"] == "image/png"
-    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(answer.content))), scene.picture(CLEAR))
+    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(answer.content))), scene.picture(DISPLAY_SIZE))
 
 
 @pytest.mark.parametrize("model", ["ours", "pb3", "slot-attention"])
@@ -43,11 +43,11 @@ def test_the_last_step_is_what_the_network_sees(here, scene, studio_weights, mod
     network = SceneNetwork.from_pretrained(studio_weights / f"scenes_{model.replace('-', '_')}").eval()
     with torch.no_grad():
         expected = from_vectors(network(torch.as_tensor(scene.picture(32)).movedim(-1, 0)[None]))
-    answer = here.client.post("/api/scenes/seen", json={"model": model, "scene": SCENE}).json()
+    answer = here.client.post("/api/scenes/predict", json={"model": model, "scene": SCENE}).json()
     last = {one["template"]: one for one in answer["steps"][-1]["predictions"]}
     assert set(last) == set(torch.nonzero(expected.presence[0] > SURE).flatten().tolist())
     for template, one in last.items():
-        assert one["words"] == in_words(expected.properties[0, template].numpy())
+        assert one["description"] == in_words(expected.properties[0, template].numpy())
         assert one["presence"] == pytest.approx(float(expected.presence[0, template]), abs=1e-3)
     assert len(answer["steps"]) == 4
     assert answer["steps"][0]["attention"] == []
@@ -56,14 +56,14 @@ def test_the_last_step_is_what_the_network_sees(here, scene, studio_weights, mod
 
 
 def test_what_is_there_is_told_with_its_place_in_the_picture(here, scene):
-    there = here.client.post("/api/scenes/seen", json={"model": "pb3", "scene": SCENE}).json()["there"]
-    assert [thing["words"] for thing in there] == [
+    there = here.client.post("/api/scenes/predict", json={"model": "pb3", "scene": SCENE}).json()["objects"]
+    assert [thing["description"] for thing in there] == [
         in_words(properties) for properties in scene.objects.properties[0, :5].numpy()
     ]
     owner = see(*furnish(scene.layouts), size=(96, 96), samples=1, stretch=STRETCH).owner.reshape(96, 96)
     for number, thing in enumerate(there):
         down, right = torch.nonzero(owner == number).float().mean(dim=0) / 96
-        assert thing["place"] == pytest.approx([float(right), float(down)], abs=0.02)
+        assert thing["position"] == pytest.approx([float(right), float(down)], abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_what_is_there_is_told_with_its_place_in_the_picture(here, scene):
         ({"objects": 11}, 422, "objects: input should be less than or equal to 10."),
         ({"size": 9}, 422, "size: extra inputs are not permitted."),
         ({"seed": -1}, 422, "seed: input should be greater than or equal to 0."),
-        ({"source": "clevr"}, 404, "CLEVR is not there; PICASET_DATA must be the folder that holds it."),
+        ({"source": "clevr"}, 404, "CLEVR was not found; set PICASET_DATA to the folder that contains it."),
     ],
 )
 def test_a_scene_that_there_is_not_is_refused_with_the_reason(here, changed, status, message):
     for answer in (
         here.client.get("/api/scenes/picture", params=SCENE | changed),
-        here.client.post("/api/scenes/seen", json={"model": "pb3", "scene": SCENE | changed}),
+        here.client.post("/api/scenes/predict", json={"model": "pb3", "scene": SCENE | changed}),
     ):
         assert answer.status_code == status
         assert message in answer.json()["message"]
@@ -88,7 +88,7 @@ def test_clevr_is_offered_where_it_is_and_its_faults_are_told(tmp_path, monkeypa
     (tmp_path / "clevr").mkdir()
     monkeypatch.setenv("PICASET_DATA", str(tmp_path))
     with studio(weights=studio_weights) as found:
-        sources = found.client.get("/api/scenes/known").json()["sources"]
+        sources = found.client.get("/api/scenes/options").json()["sources"]
         assert [source["name"] for source in sources] == ["traced", "clevr"]
         answer = found.client.get("/api/scenes/picture", params={"source": "clevr"})
         assert answer.status_code == 422
@@ -114,27 +114,27 @@ def test_while_clevr_is_read_whoever_asks_is_told_and_traced_scenes_are_answered
     asked = {"model": "pb3", "scene": {"source": "clevr", "objects": 4}}
     with studio(weights=studio_weights) as found:
         for _ in range(2):
-            answer = found.client.post("/api/scenes/seen", json=asked)
+            answer = found.client.post("/api/scenes/predict", json=asked)
             assert answer.status_code == 422
-            assert answer.json()["message"] == "CLEVR is being read, once; try again in a moment."
+            assert answer.json()["message"] == "CLEVR is being loaded; try again in a moment."
         assert found.client.get("/api/scenes/picture", params=SCENE).status_code == 200
         go.set()
         picture = found.client.get("/api/scenes/picture", params=asked["scene"])
         np.testing.assert_array_equal(
-            np.array(Image.open(io.BytesIO(picture.content))), trace_scene(4, 4).picture(CLEAR)
+            np.array(Image.open(io.BytesIO(picture.content))), trace_scene(4, 4).picture(DISPLAY_SIZE)
         )
-        there = found.client.post("/api/scenes/seen", json=asked).json()["there"]
-        assert [thing["words"] for thing in there] == [
+        there = found.client.post("/api/scenes/predict", json=asked).json()["objects"]
+        assert [thing["description"] for thing in there] == [
             in_words(properties) for properties in trace_scene(4, 4).objects.properties[0, :4].numpy()
         ]
-    assert sorted(sizes) == [32, CLEAR]
+    assert sorted(sizes) == [32, DISPLAY_SIZE]
 
 
 def test_the_room_shows_those_networks_that_are_there(here, tmp_path, studio_weights):
-    assert [model["name"] for model in here.client.get("/api/scenes/known").json()["models"]] == [
+    assert [model["name"] for model in here.client.get("/api/scenes/options").json()["models"]] == [
         "ours", "pb3", "slot-attention",
     ]  # fmt: skip
     assert build_scenes_room(Settings(weights=tmp_path)) is None
     (tmp_path / "scenes_pb3").symlink_to(studio_weights / "scenes_pb3")
     with studio(weights=tmp_path) as found:
-        assert [model["name"] for model in found.client.get("/api/scenes/known").json()["models"]] == ["pb3"]
+        assert [model["name"] for model in found.client.get("/api/scenes/options").json()["models"]] == ["pb3"]

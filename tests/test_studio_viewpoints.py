@@ -14,11 +14,11 @@ from picaset.lab.data.views import CATEGORIES
 from picaset.lab.experiments import experiment
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.networks.set_networks import Picaso
-from picaset.studio.read_once import ReadOnce
+from picaset.studio.background import LazyData
 from picaset.studio.rooms import Settings
-from picaset.studio.rooms.viewpoints.photographs import Category, Photographs, SourceName, View
+from picaset.studio.rooms.viewpoints.photographs import Category, SourceName, View, ViewImages
 from picaset.studio.rooms.viewpoints.room import build_viewpoints_room
-from picaset.studio.schemas import Refused
+from picaset.studio.schemas import RequestError
 from tests.studio import studio
 
 VIEW = dict(category="truck", instance=2, elevation=3, azimuth=7, lighting=1)
@@ -48,7 +48,7 @@ def test_an_answer_is_what_the_network_says_of_the_middle_of_the_picture(here, t
     with torch.no_grad():
         shown = patches(crop) if model == "pb3" else crop
         expected, attention = network(shown).flatten().softmax(dim=0), network.trace(shown).attention
-    answer = here.client.post("/api/viewpoints/seen", json={"model": model, "view": VIEW}).json()
+    answer = here.client.post("/api/viewpoints/predict", json={"model": model, "view": VIEW}).json()
     assert answer["probabilities"] == pytest.approx(expected.tolist(), abs=1e-4)
     heat = np.array(answer["heat"])
     assert heat.shape == (3, 2, 64)
@@ -57,25 +57,25 @@ def test_an_answer_is_what_the_network_says_of_the_middle_of_the_picture(here, t
 
 
 def test_a_network_without_attention_has_no_heat(here):
-    answer = here.client.post("/api/viewpoints/seen", json={"model": "deep-sets", "view": VIEW}).json()
+    answer = here.client.post("/api/viewpoints/predict", json={"model": "deep-sets", "view": VIEW}).json()
     assert answer["heat"] == []
     assert sum(answer["probabilities"]) == pytest.approx(1, abs=1e-3)
 
 
 def test_real_photographs_are_found_by_their_labels():
     grid = Grid(training=(4,), test=(0,), elevations=(1, 5), azimuths=(0, 8), lightings=(2,))
-    pictures = Photographs(None)
+    pictures = ViewImages(None)
     halves = render_toys(grid, (4,)), render_toys(grid, (0,))
-    pictures.real = ReadOnce("smallNORB", lambda: halves)
-    pictures.real.wait()
+    pictures.small_norb = LazyData("smallNORB", lambda: halves)
+    pictures.small_norb.wait()
     for instance, half in {4: 0, 0: 1}.items():
         view = View(source=SourceName.SMALL_NORB, category=Category.CAR, instance=instance, elevation=5, azimuth=8,
                     lighting=2)  # fmt: skip
-        assert torch.equal(pictures.take(view), halves[half].images[-1])
-    with pytest.raises(Refused, match="a picture every 20 degrees of azimuth; 70 is none of them"):
-        pictures.take(view.model_copy(update={"azimuth": 7}))
-    with pytest.raises(Refused, match="has no such picture"):
-        pictures.take(view.model_copy(update={"instance": 9}))
+        assert torch.equal(pictures.image(view), halves[half].images[-1])
+    with pytest.raises(RequestError, match="an image every 20 degrees of azimuth; got 70"):
+        pictures.image(view.model_copy(update={"azimuth": 7}))
+    with pytest.raises(RequestError, match="has no image of this view"):
+        pictures.image(view.model_copy(update={"instance": 9}))
 
 
 @pytest.mark.parametrize(
@@ -85,32 +85,32 @@ def test_real_photographs_are_found_by_their_labels():
         ({"category": "ship"}, 422, "category: input should be 'animal'"),
         ({"zoom": 2}, 422, "zoom: extra inputs are not permitted."),
         ({"instance": 10}, 422, "instance: input should be less than or equal to 9."),
-        ({"source": "small-norb"}, 404, "smallNORB is not there; PICASET_DATA must be the folder that holds it."),
+        ({"source": "small-norb"}, 404, "smallNORB was not found; set PICASET_DATA to the folder that contains it."),
     ],
 )
 def test_a_view_that_there_is_not_is_refused_with_the_reason(here, changed, status, message):
     for answer in (
         here.client.get("/api/viewpoints/picture", params=VIEW | changed),
-        here.client.post("/api/viewpoints/seen", json={"model": "pb3", "view": VIEW | changed}),
+        here.client.post("/api/viewpoints/predict", json={"model": "pb3", "view": VIEW | changed}),
     ):
         assert answer.status_code == status
         assert message in answer.json()["message"]
 
 
 def test_the_room_shows_those_networks_that_are_there(here, tmp_path, studio_weights):
-    models = here.client.get("/api/viewpoints/known").json()["models"]
+    models = here.client.get("/api/viewpoints/options").json()["models"]
     assert {model["name"]: model["num_steps"] for model in models} == {
         "ours": 3, "pb3": 3, "set-transformer": 1, "deep-sets": 0,
     }  # fmt: skip
     assert build_viewpoints_room(Settings(weights=tmp_path)) is None
     (tmp_path / "viewpoints_pb3").symlink_to(studio_weights / "viewpoints_pb3")
     with studio(weights=tmp_path) as found:
-        assert [room.name for room in found.rooms] == ["cluster", "viewpoints", "runs"]
-        assert [model["name"] for model in found.client.get("/api/viewpoints/known").json()["models"]] == ["pb3"]
+        assert [room.name for room in found.rooms] == ["viewpoints", "runs"]
+        assert [model["name"] for model in found.client.get("/api/viewpoints/options").json()["models"]] == ["pb3"]
 
 
 def test_only_what_training_had_is_called_so(here):
-    toys = here.client.get("/api/viewpoints/known").json()["sources"][0]
+    toys = here.client.get("/api/viewpoints/options").json()["sources"][0]
     task = experiment("viewpoints-azimuth-pb3-toys", profile="quick").task
     grid = GRIDS[task.data.removeprefix("toys-")]
     assert toys["trained_instances"] == list(grid.training)
@@ -119,7 +119,7 @@ def test_only_what_training_had_is_called_so(here):
 
 
 def test_categories_are_those_of_the_networks_answers(here):
-    assert here.client.get("/api/viewpoints/known").json()["categories"] == list(Category) == list(CATEGORIES)
+    assert here.client.get("/api/viewpoints/options").json()["categories"] == list(Category) == list(CATEGORIES)
 
 
 def test_a_network_that_cannot_be_read_is_told_and_the_others_answer(tmp_path, studio_weights):
@@ -129,10 +129,10 @@ def test_a_network_that_cannot_be_read_is_told_and_the_others_answer(tmp_path, s
         weights.truncate(1000)
     (tmp_path / "viewpoints_ours/config.json").write_text("{")
     with studio(weights=tmp_path) as found:
-        models = found.client.get("/api/viewpoints/known").json()["models"]
+        models = found.client.get("/api/viewpoints/options").json()["models"]
         steps = {"ours": 0, "pb3": 3, "set-transformer": 1, "deep-sets": 0}
         assert {model["name"]: model["num_steps"] for model in models} == steps
         for model, message in {"pb3": "was it cut short?", "ours": "is not JSON", "deep-sets": ""}.items():
-            answer = found.client.post("/api/viewpoints/seen", json={"model": model, "view": VIEW})
+            answer = found.client.post("/api/viewpoints/predict", json={"model": model, "view": VIEW})
             assert answer.status_code == (422 if message else 200)
             assert message in answer.json().get("message", "")

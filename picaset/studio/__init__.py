@@ -1,15 +1,13 @@
-"""The studio: a local page on which sets are played with, and what the library makes of them is seen live.
+"""The studio: a local web page that runs set networks interactively and shows their predictions.
 
-    server.py        a free port on this machine, the browser, Ctrl-C
-    application.py   the rooms together as one application: page, files, errors
-    guard.py         who may ask, and how much
-    gesture.py       what makes a newer question replace an older one
-    pictures.py      pictures for the page
-    told.py          what rooms ask and tell alike
-    read_once.py     data, read when it is first needed
-    lane.py          one thread that works through what is asked of it
-    rooms/           one folder for each room: its routes, its section of the page, its script, its style
-    static/          what the rooms share: the frame, the design, the charting library
+    server.py        opens the port and the browser, runs until Ctrl-C
+    application.py   the FastAPI application: page, static files, security checks, error responses
+    background.py    worker threads with job queues, and data that is loaded on first use
+    schemas.py       request and response types that the rooms share
+    pictures.py      PNG images and attention maps
+    rooms/           one folder per room: its routes, its section of the page, its script, its style sheet
+    static/          files that the rooms share: page frame, design, charting library
+    weights/         the networks that the rooms show
 
-Everything is computed by the library from shipped weights; nothing leaves the machine. Needs the extra ``studio``.
+All predictions are computed on this machine; no request leaves it. Requires the extra ``studio``.
 """

@@ -1,24 +1,24 @@
-"""What rooms ask and tell alike: seeds, where pictures come from, who looks at them, and what is not there.
+"""Request and response types that the rooms share, and the errors that the API returns.
 
-What a person is told when something cannot be done.
-
-What every question of a moving hand has, so that a newer one replaces an older one.
+Names that the page offers (data sources, networks, methods) are members of a :class:`DescribedName`; the page receives
+each as an :class:`Option`. A request that cannot be answered raises :class:`RequestError`; the page shows its message.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from picaset.networks.pretrained import read_description
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer, not a failure
-    """A request that is answered by a message; every room may raise it.
+class RequestError(Exception):
+    """An error that is returned to the browser as an HTTP status and a JSON message.
 
     Args:
-        status: Of the answer; 4xx, or 503 when the studio closes.
+        status: HTTP status: 4xx, or 503 while the studio is closing.
         message: What was expected, what came, what to do.
     """
 
@@ -29,89 +29,116 @@ class Refused(Exception):  # noqa: N818 - it is an answer, not a failure
 
 
 class Message(BaseModel):
-    """The body of every answer that is not a result."""
+    """Body of every error response."""
 
     message: str
 
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"model": Message, "description": description}
     for status, description in {
-        400: "Not JSON.",
-        403: "From another host or page.",
-        404: "There is no such thing.",
-        409: "A newer gesture replaced this one.",
-        411: "It does not say its length.",
-        413: "Too large.",
-        422: "It cannot be done with these values; the message says why.",
-        429: "Too many requests wait.",
+        400: "The body is not valid JSON.",
+        403: "The request comes from another host or page.",
+        404: "The requested item does not exist.",
+        409: "A newer request of the same page replaced this one.",
+        411: "The header Content-Length is missing.",
+        413: "The body is too large.",
+        422: "The values cannot be used; the message gives the reason.",
+        429: "Too many requests are waiting.",
         503: "The studio is closing.",
     }.items()
 }
-"""What every route may answer beside its result."""
+"""Error responses of every route, for the OpenAPI description."""
 
 
-def in_words(problems: Sequence[Any]) -> str:
-    """The first thing that is wrong with a request, as a sentence.
+def describe_validation_error(problems: Sequence[Any]) -> str:
+    """Format the first problem of a pydantic validation error as a sentence.
 
     Example:
-        >>> in_words([{"loc": ("body", "points", 3, 0), "msg": "Input should be a finite number"}])
+        >>> describe_validation_error([{"loc": ("body", "points", 3, 0), "msg": "Input should be a finite number"}])
         'points, entry 4, entry 1: input should be a finite number.'
     """
     if not problems:
-        return "The request is not what the studio expects."
-    _, *place = problems[0]["loc"]  # the first says whether it is in the body, the query or the path
-    words = [f"entry {part + 1}" if isinstance(part, int) else str(part) for part in place]
-    said = str(problems[0]["msg"])
-    reason = said[:1].lower() + said[1:].removesuffix(".")
+        return "The request does not have the expected format."
+    _, *location = problems[0]["loc"]  # the first part says whether it is in the body, the query or the path
+    words = [f"entry {part + 1}" if isinstance(part, int) else str(part) for part in location]
+    message = str(problems[0]["msg"])
+    reason = message[:1].lower() + message[1:].removesuffix(".")
     return f"{', '.join(words)}: {reason}." if words else f"{reason[:1].upper()}{reason[1:]}."
 
 
-class Gesture(BaseModel):
-    """Which page asks, and after which of its changes."""
+class PageRequest(BaseModel):
+    """A request that a newer one of the same page replaces."""
 
     model_config = ConfigDict(extra="forbid")
 
     page: Annotated[str, Field(max_length=40, pattern=r"^[A-Za-z0-9-]*$")] = ""
-    """Which page asks; a newer gesture of the same page replaces an older one."""
+    """Identifier of the page that sends the request; requests without one are never replaced."""
     gesture: Annotated[int, Field(ge=0, le=2**53)] = 0
+    """Number of the user's action on that page; a higher number is newer."""
 
 
-MOST_SEED = 1_000_000
-Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]
-"""What is drawn is the same for the same seed."""
+Milliseconds = float
+"""Computing time of a prediction, without waiting and transfer."""
+MAX_SEED = 1_000_000
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
+"""Random seed; equal seeds give equal data."""
+Position = Annotated[list[float], Field(min_length=2, max_length=2)]
+"""Two coordinates in a response."""
 
 
-class Source(BaseModel):
-    """Where pictures come from."""
+class DescribedName(StrEnum):
+    """A name in the API, with the title and the description that the page shows for it.
+
+    Members are declared as ``NAME = value, title, description``; a network adds its subfolder of the weights folder.
+
+    Example:
+        >>> class Fruit(DescribedName):
+        ...     APPLE = "apple", "Apple", "Grows on trees."
+        >>> Fruit("apple").heading
+        'Apple'
+    """
+
+    heading: str
+    """The title; ``str.title`` is a method."""
+    about: str
+    folder: str
+
+    def __new__(cls, value: str, heading: str, about: str, folder: str = "") -> "DescribedName":
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.heading = heading
+        member.about = about
+        member.folder = folder
+        return member
+
+
+AnyOption = TypeVar("AnyOption", bound="Option")
+
+
+class Option(BaseModel):
+    """A data source, network or method that can be chosen on the page."""
 
     name: str
     title: str
     about: str
 
-
-class Model(BaseModel):
-    """A network, as it is told on the page."""
-
-    name: str
-    title: str
-    about: str
+    @classmethod
+    def of(cls: type[AnyOption], name: DescribedName, **fields: Any) -> AnyOption:
+        """Build the option of a name; ``fields`` are those that a subclass adds."""
+        return cls(name=name.value, title=name.heading, about=name.about, **fields)
 
 
-def check_is_there(name: str, networks: Collection[str]) -> None:
-    if name not in networks:
-        raise Refused(404, f"The network {name} is not there.")
+def missing_data(title: str) -> RequestError:
+    """Return the error for a dataset that is not on this machine."""
+    return RequestError(404, f"{title} was not found; set PICASET_DATA to the folder that contains it.")
 
 
-def without_data(title: str) -> Refused:
-    """For whoever asks for real data that was not found."""
-    return Refused(404, f"{title} is not there; PICASET_DATA must be the folder that holds it.")
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read the constructor arguments of a saved network without its weights.
 
-
-def config_of(folder: Path) -> dict[str, Any]:
-    """What a network was made with, without reading its weights.
-
-    Nothing if that cannot be read: the room opens all the same, and whoever asks this network is told why.
+    Returns an empty dictionary if the file cannot be read: the room opens all the same, and a prediction by this
+    network reports the error.
     """
     try:
         return read_description(folder / "config.json")["config"]

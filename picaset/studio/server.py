@@ -1,4 +1,4 @@
-"""Start the studio on a port of this machine, open it in the browser, and end it on Ctrl-C."""
+"""Start the studio on a port of this machine, open it in the browser, and stop it on Ctrl-C."""
 
 import contextlib
 import ipaddress
@@ -14,10 +14,11 @@ import torch
 import uvicorn
 
 from picaset.studio.application import create_application
+from picaset.studio.background import join_threads
 from picaset.studio.rooms import Settings, build_rooms
 
-USUAL_PORT = 80
-"""Of http; browsers leave it out of Host and Origin."""
+HTTP_PORT = 80
+"""The default port of HTTP; browsers leave it out of Host and Origin."""
 
 
 def serve(
@@ -26,36 +27,53 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     browser: bool = True,
-    say: Callable[[str], object] = print,
+    output: Callable[[str], object] = print,
 ) -> None:
-    """Serve until Ctrl-C; port 0 takes one that is free."""
-    listening = listen(host, port)
-    with contextlib.closing(listening):
-        port = listening.getsockname()[1]
-        address = f"http://{bracketed(host)}:{port}"
-        sys.setswitchinterval(0.001)  # a network in its thread waits less for a request that is being read
-        torch.set_num_threads(1)  # small sets: more threads only wait for each other, and the browser needs one
-        rooms = build_rooms(settings)
-        application = create_application(rooms, hosts=hosts_of(host, port))
+    """Run the studio until Ctrl-C.
 
-        def closing() -> None:
-            say("Closing the studio ...")
+    Args:
+        settings: Folders of runs and networks.
+        host: Address to listen on.
+        port: Port to listen on; 0 chooses a free one.
+        browser: Whether to open the page in the browser.
+        output: Called with each line for the terminal.
+    """
+    listener = open_socket(host, port)
+    with contextlib.closing(listener):
+        port = listener.getsockname()[1]
+        address = f"http://{url_host(host)}:{port}"
+        # A worker thread gets the interpreter back sooner from the thread that parses requests.
+        sys.setswitchinterval(0.001)
+        # Sets are small: more threads would wait for each other, and the browser needs a core.
+        torch.set_num_threads(1)
+        rooms = build_rooms(settings)
+        application = create_application(rooms, hosts=accepted_hosts(host, port))
+
+        def announce() -> None:
+            output(f"picaset studio: {address}   (press Ctrl-C to stop)")
+            sys.stdout.flush()
+            if browser:  # in a thread: some browsers block their caller
+                threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+        def close_rooms() -> None:
+            output("Closing the studio ...")
             sys.stdout.flush()
             for room in rooms:
                 room.close()
 
-        server = Server(application, ready=lambda: opened(address, browser=browser, say=say), closing=closing)
-        server.run(sockets=[listening])
-    say("The studio is closed.")
+        Server(application, ready=announce, closing=close_rooms).run(sockets=[listener])
+    with contextlib.suppress(KeyboardInterrupt):
+        join_threads(seconds=10)
+    output("The studio is closed.")
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which says when it answers, and for which Ctrl-C is the ordinary way to end.
+    """A uvicorn server with callbacks, for which Ctrl-C is the ordinary way to stop.
 
     Args:
-        application: What answers.
-        ready: Called when it does.
-        closing: Called before the requests that wait are waited for; it has them refused.
+        application: The ASGI application.
+        ready: Called when the server accepts requests.
+        closing: Called before the server waits for open requests; refuses them.
     """
 
     def __init__(self, application: Any, *, ready: Callable[[], None], closing: Callable[[], None]) -> None:
@@ -74,7 +92,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.closing()
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # who still computes is cut off without a word
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that still run are cut off silently
         await super().shutdown(sockets)
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
@@ -82,45 +100,40 @@ class Server(uvicorn.Server):
             super().run(sockets)
 
 
-def opened(address: str, *, browser: bool, say: Callable[[str], object]) -> None:
-    say(f"picaset studio: {address}   (Ctrl-C ends it)")
-    sys.stdout.flush()
-    if browser:  # in a thread of its own: some browsers keep the one that opened them
-        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound already, so that the port is known and nobody else's."""
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a bound socket, so that the port is known and reserved before the server starts."""
     if host in ("0.0.0.0", "::", ""):
-        raise ValueError(f"--host must be the address by which this machine is reached; got {host!r}.")
+        raise ValueError(
+            f"--host must be one address of this machine, such as 127.0.0.1; got {host!r}, which means all of them."
+        )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named: asyncio sends small answers at once only where it is, and 40 ms later otherwise.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # The protocol must be given: asyncio sets TCP_NODELAY only where it is; without, small responses come 40 ms late.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((host, port))
+        listener.bind((host, port))
     except (OSError, OverflowError) as error:
-        listening.close()
+        listener.close()
         reason = getattr(error, "strerror", None) or error
         raise ValueError(
-            f"Port {port} of {host} cannot be used ({reason}); leave --port out to take a free one."
+            f"Port {port} of {host} cannot be used ({reason}); leave --port out to use a free one."
         ) from None
-    listening.listen(2048)
-    return listening
+    listener.listen(2048)
+    return listener
 
 
-def hosts_of(host: str, port: int) -> list[str]:
-    """What a browser may call this server.
+def accepted_hosts(host: str, port: int) -> list[str]:
+    """Return the values of the header Host by which a browser may address this server.
 
     Example:
-        >>> hosts_of("192.168.1.2", 80)  # the usual port is not said
+        >>> accepted_hosts("192.168.1.2", 80)  # browsers leave the default port out
         ['192.168.1.2', '192.168.1.2:80']
     """
     names = {host}
     if host == "localhost" or is_loopback(host):
         names |= {"127.0.0.1", "localhost", "::1"}
-    named = {bracketed(name) for name in names}
-    return sorted({f"{name}:{port}" for name in named} | (named if port == USUAL_PORT else set[str]()))
+    hosts = {url_host(name) for name in names}
+    return sorted({f"{name}:{port}" for name in hosts} | (hosts if port == HTTP_PORT else set[str]()))
 
 
 def is_loopback(host: str) -> bool:
@@ -130,5 +143,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def bracketed(host: str) -> str:
+def url_host(host: str) -> str:
+    """Write a host as in a URL: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host else host

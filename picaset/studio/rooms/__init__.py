@@ -1,11 +1,10 @@
-"""The rooms of the studio: each one folder, with nothing that another room needs.
+"""The rooms of the studio: independent sections of the page, one folder each.
 
-A room's folder has a Python module with its routes, ``section.html`` for the page, ``room.js`` that brings the section
-to life, and ``room.css``. A new room is such a folder and one line in ``build_rooms``. A room whose weights are not
-there is not shown.
+A room's folder has a Python module with its routes, ``section.html`` for the page, ``room.js`` and ``room.css``. To add
+a room, add such a folder and a line in ``build_rooms``. A room without any of its networks is left out.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -14,45 +13,53 @@ from typing import TypeVar
 from fastapi import APIRouter
 
 from picaset.lab.networks.odd_one_out import WEIGHTS
+from picaset.studio.schemas import DescribedName, RequestError
 
-Name = TypeVar("Name", bound=str)
+Name = TypeVar("Name", bound=DescribedName)
+NETWORK_FILES = ("config.json", "model.safetensors")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a person chose when starting the studio."""
+    """Folders that the studio reads."""
 
     runs: Sequence[Path] = (Path("runs"), Path("results/runs"))
-    """Folders of run directories; the first that exists has the curves, all of them the tables."""
+    """Folders of run directories: curves are shown from the first that has runs, tables from all of them."""
     weights: Path = WEIGHTS
-    """Folder of the networks that the rooms show, each in a folder of its own."""
+    """Folder of the networks that the rooms show, one subfolder each."""
 
-    def networks(self, folders: Mapping[Name, str]) -> dict[Name, Path]:
-        """Where those of these networks are that are there."""
-        return {name: self.weights / folder for name, folder in folders.items() if is_network(self.weights / folder)}
+    def find_networks(self, names: Iterable[Name]) -> dict[Name, Path]:
+        """Return the folders of those networks that exist."""
+        folders = {name: self.weights / name.folder for name in names if name.folder}
+        return {name: path for name, path in folders.items() if all((path / file).is_file() for file in NETWORK_FILES)}
+
+    def check_network(self, name: DescribedName, available: Container[DescribedName]) -> None:
+        """Raise a :class:`RequestError` if a network was not found when the studio started."""
+        if name.folder and name not in available:
+            raise RequestError(
+                404,
+                f"The network {name} is missing: {self.weights / name.folder} must contain "
+                f"{' and '.join(NETWORK_FILES)} when the studio starts.",
+            )
 
 
-def is_network(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in ("config.json", "model.safetensors"))
-
-
-def nothing() -> None:
-    """There is nothing to prepare, or to end."""
+def do_nothing() -> None:
+    """Default of the callbacks of a room."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """A part of the page, and what it asks the server."""
+    """A section of the page with its routes."""
 
     name: str
-    """Of its folder, and in addresses."""
+    """Name of its folder, used in addresses."""
     title: str
-    """On its door."""
+    """Text of the link to it."""
     router: APIRouter
-    warm: Callable[[], None] = nothing
-    """Called in a thread once the server runs, so that the first gesture is as fast as the next."""
-    close: Callable[[], None] = nothing
-    """Called when the server ends, perhaps twice; refuses whatever waits."""
+    warm: Callable[[], None] = do_nothing
+    """Called in a thread when the server has started; prepares the room so that its first request is fast."""
+    close: Callable[[], None] = do_nothing
+    """Called when the server stops, possibly twice; refuses waiting requests."""
 
     @property
     def folder(self) -> Path:
@@ -63,7 +70,7 @@ Builder = Callable[[Settings], Room | None]
 
 
 def build_rooms(settings: Settings) -> list[Room]:
-    """Every room whose weights and data are there, in the order of their doors."""
+    """Return every room that has at least one of its networks, in the order of their links."""
     from picaset.studio.rooms.cluster.room import build_cluster_room
     from picaset.studio.rooms.odd.room import build_odd_room
     from picaset.studio.rooms.runs.room import build_runs_room

@@ -1,71 +1,71 @@
-// The frame: which room is open, in which colours. A room's script is loaded when its door is first opened.
+// The frame of the page: opens rooms and sets the theme. The script of a room is loaded when it is first opened.
 
-import { settle, tell } from "./notice.js";
+import { clearErrors, showNotice } from "./notice.js";
 
 const sections = [...document.querySelectorAll("[data-room]")];
-const doors = [...document.querySelectorAll("[data-door]")];
-let current = ""; // the room whose door was opened last
-let entered = null; // its script, once that is there
-const failures = new Map(); // how often a script did not come; a browser does not try the same address again
+const links = [...document.querySelectorAll("[data-link]")];
+let current = ""; // the room that was opened last
+let active = null; // its script, once loaded
+const failures = new Map(); // failed loads per room; a browser does not request the same module address again
 
 async function open(name) {
   current = name;
-  entered?.leave?.();
-  entered = null;
-  settle(); // what another room told
+  active?.leave?.();
+  active = null;
+  clearErrors(); // of the previous room
   for (const section of sections) section.hidden = section.dataset.room !== name;
-  for (const door of doors) {
-    if (door.dataset.door === name) door.setAttribute("aria-current", "page");
-    else door.removeAttribute("aria-current");
+  for (const link of links) {
+    if (link.dataset.link === name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
   }
-  const title = doors.find((door) => door.dataset.door === name).textContent;
+  const title = links.find((link) => link.dataset.link === name).textContent;
   document.title = `${title} · picaset studio`;
   let room;
   try {
-    const again = failures.has(name) ? `?again=${failures.get(name)}` : "";
-    room = await import(`/rooms/${name}/room.js${again}`); // the browser keeps what it has loaded
+    const retry = failures.has(name) ? `?retry=${failures.get(name)}` : "";
+    room = await import(`/rooms/${name}/room.js${retry}`); // loaded once; later imports return the same module
   } catch {
     failures.set(name, (failures.get(name) ?? 0) + 1);
-    if (current === name) tell(`${title} cannot be opened; is the studio still running in the terminal? If it is, reload the page.`);
+    if (current === name) showNotice(`${title} cannot be opened; is the studio still running in the terminal? If it is, reload the page.`);
     return;
   }
-  if (current !== name || entered === room) return; // another door was opened meanwhile, or the same one twice
-  entered = room;
+  if (current !== name || active === room) return; // another room, or the same one again, was opened meanwhile
+  active = room;
   room.enter?.();
 }
 
-function fromAddress() {
+function roomInAddress() {
   const name = location.hash.slice(1);
   return sections.some((section) => section.dataset.room === name) ? name : sections[0]?.dataset.room;
 }
 
-function remembered() {
+function savedTheme() {
   try {
     return localStorage.getItem("picaset-theme") ?? "auto";
   } catch {
-    return "auto"; // storage may be switched off
+    return "auto"; // storage may be disabled
   }
 }
 
-function colour(theme) {
+function setTheme(theme) {
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
   try {
     localStorage.setItem("picaset-theme", theme);
   } catch {
-    // then it holds for this page alone
+    // the theme then lasts until the page is closed
   }
   document.dispatchEvent(new Event("colours"));
 }
 
-const choice = document.querySelector("#theme");
-choice.value = remembered();
-colour(choice.value);
-choice.addEventListener("change", () => colour(choice.value));
+const themeSelect = document.querySelector("#theme");
+themeSelect.value = savedTheme();
+setTheme(themeSelect.value);
+themeSelect.addEventListener("change", () => setTheme(themeSelect.value));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("colours")));
 
 addEventListener("hashchange", () => {
   if (location.hash === "#main") return;
-  open(fromAddress());
+  open(roomInAddress());
 });
-if (sections.length) open(fromAddress());
+if (sections.length) open(roomInAddress());

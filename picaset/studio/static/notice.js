@@ -1,36 +1,32 @@
-// A message that stays until it is closed, for some seconds, or, if something was wrong, until something succeeds.
+// A message at the top of the page. It stays until it is closed or some seconds have passed; an error also disappears
+// when a later request succeeds.
 
-const place = document.querySelector("#notices");
-const SECONDS = { wrong: 15, told: 5 };
+import { element } from "./element.js";
 
-// There is one at a time, the newest: older ones would cover what is shown. A limit that was met `stays` though the rest
-// goes on.
-export function tell(text, { wrong = true, stays = false } = {}) {
-  const notice = document.createElement("div");
-  notice.className = wrong ? "notice" : "notice told";
-  notice.dataset.told = performance.now();
-  notice.dataset.settles = wrong && !stays;
-  const said = document.createElement("p");
-  said.textContent = text;
-  const close = document.createElement("button");
-  close.type = "button";
-  close.textContent = "Close";
+const container = document.querySelector("#notices");
+const SECONDS = { error: 15, info: 5 };
+
+// Only the newest message is shown: several would cover the page. `sticky` errors stay when later requests succeed.
+export function showNotice(text, { isError = true, sticky = false } = {}) {
+  const close = element("button", { type: "button", textContent: "Close" });
+  const notice = element("div", { className: isError ? "notice" : "notice info" }, element("p", { textContent: text }), close);
+  notice.dataset.shown = performance.now();
+  notice.dataset.clears = isError && !sticky;
   close.addEventListener("click", () => notice.remove());
-  notice.append(said, close);
-  place.replaceChildren(notice);
-  leaveLater(notice, 1000 * SECONDS[wrong ? "wrong" : "told"]);
+  container.replaceChildren(notice);
+  removeLater(notice, 1000 * SECONDS[isError ? "error" : "info"]);
 }
 
-// Something that began since has succeeded: what was wrong is over.
-export function settle(began = performance.now()) {
-  const notice = place.firstElementChild;
-  if (notice?.dataset.settles === "true" && Number(notice.dataset.told) < began) notice.remove();
+// Removes an error that was shown before a request began that has succeeded.
+export function clearErrors(began = performance.now()) {
+  const notice = container.firstElementChild;
+  if (notice?.dataset.clears === "true" && Number(notice.dataset.shown) < began) notice.remove();
 }
 
-// Not while somebody points at it or has reached it by keyboard.
-function leaveLater(notice, milliseconds) {
+// Not while the pointer or the keyboard focus is on it.
+function removeLater(notice, milliseconds) {
   setTimeout(() => {
-    if (notice.matches(":hover, :focus-within")) leaveLater(notice, 2000);
+    if (notice.matches(":hover, :focus-within")) removeLater(notice, 2000);
     else notice.remove();
   }, milliseconds);
 }

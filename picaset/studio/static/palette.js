@@ -1,6 +1,6 @@
-// The colours of the design, for what is drawn on a canvas.
+// The colours of the current theme, for drawing on a canvas.
 
-export function colours() {
+export function readColours() {
   const style = getComputedStyle(document.documentElement);
   const read = (name) => style.getPropertyValue(name).trim();
   return {

@@ -1,1 +1,1 @@
-"""Draw points and see, method by method, which mixture each takes them for."""
+"""Draw points and compare the Gaussian mixtures that networks and classical methods fit to them."""

@@ -1,19 +1,19 @@
-// The board: the same tools by mouse, by touch and by keyboard.
+// The board on which points are drawn; all tools work by mouse, touch and keyboard.
 
 import { boundsOf } from "./points.js";
-import { TRAINED, View } from "./view.js";
+import { TRAINING_RANGE, View } from "./view.js";
 
-const REACH = 14; // pixels within which a point is taken
-const WIPE = 18; // pixels that are wiped away
-const SPRAY = 0.3; // deviation of a blob, as in training
+const REACH = 14; // pixels within which a click grabs a point
+const ERASER = 18; // radius in pixels
+const SPRAY = 0.3; // standard deviation of a sprayed cluster, as in the training data
 
 export class Board {
-  // `changed` is called after everything that moves points, with the event that did; `told` with what happened in words.
-  constructor({ canvas, points, move, tool, colours, changed, told, full }) {
-    Object.assign(this, { canvas, points, move, tool, colours, changed, told, full });
-    this.cursor = null; // of the keyboard, in the plane
+  // `changed` is called with the event after every change of the points, `report` with a message, `full` when no more points fit.
+  constructor({ canvas, points, move, tool, colours, changed, report, full }) {
+    Object.assign(this, { canvas, points, move, tool, colours, changed, report, full });
+    this.cursor = null; // position of the keyboard cursor
     this.held = -1;
-    this.gesturing = false;
+    this.isDragging = false;
     this.view = new View(canvas, () => this.draw());
     canvas.addEventListener("pointerdown", (event) => this.press(event));
     canvas.addEventListener("pointermove", (event) => this.drag(event));
@@ -29,13 +29,13 @@ export class Board {
 
   moved() {
     const move = this.move();
-    return this.points.all.map((point) => move.there(point));
+    return this.points.all.map((point) => move.apply(point));
   }
 
-  // The square of training and all points; not while a hand is on them, or they would run away from it.
+  // Shows the training square and all points. Not while dragging: points would move away from the pointer.
   reframe() {
-    if (this.gesturing) return;
-    const margin = TRAINED + 1;
+    if (this.isDragging) return;
+    const margin = TRAINING_RANGE + 1;
     const bounds = boundsOf([...this.moved(), [-margin, -margin], [margin, margin]]);
     this.view.frame(bounds);
   }
@@ -46,10 +46,10 @@ export class Board {
     this.reframe();
     view.clear();
     view.grid(colours);
-    view.trainedSquare(colours, "where the networks were trained");
-    view.dots(this.moved(), { colour: () => colours.ink, size: 2.6, alpha: () => 0.7 });
+    view.drawTrainingSquare(colours, "training data lies here");
+    view.drawPoints(this.moved(), { colour: () => colours.ink, size: 2.6, alpha: () => 0.7 });
     if (this.held >= 0 && this.held < this.points.all.length) {
-      view.dots([this.move().there(this.points.all[this.held])], { colour: () => colours.accent, size: 6 });
+      view.drawPoints([this.move().apply(this.points.all[this.held])], { colour: () => colours.accent, size: 6 });
     }
     if (this.cursor && document.activeElement === this.canvas) this.crosshair(colours);
   }
@@ -67,7 +67,7 @@ export class Board {
     context.stroke();
   }
 
-  placeOf(event) {
+  positionOf(event) {
     const box = this.canvas.getBoundingClientRect();
     return this.view.toWorld([event.clientX - box.left, event.clientY - box.top]);
   }
@@ -77,54 +77,54 @@ export class Board {
     this.canvas.focus({ preventScroll: true });
     this.cursor = null;
     this.canvas.setPointerCapture(event.pointerId);
-    const place = this.placeOf(event);
-    this.gesturing = true;
+    const position = this.positionOf(event);
+    this.isDragging = true;
     if (this.tool() === "move") {
-      this.held = this.nearest(place);
-      if (this.held >= 0) this.points.remember();
+      this.held = this.nearest(position);
+      if (this.held >= 0) this.points.saveState();
       this.draw();
       return;
     }
-    this.points.remember();
-    this.apply(place, event);
+    this.points.saveState();
+    this.apply(position, event);
   }
 
   drag(event) {
-    if (!this.gesturing) return;
-    const place = this.placeOf(event);
+    if (!this.isDragging) return;
+    const position = this.positionOf(event);
     const tool = this.tool();
     if (tool === "move" && this.held >= 0) {
-      this.points.all[this.held] = this.move().back(place);
+      this.points.all[this.held] = this.move().invert(position);
       this.draw();
       this.changed(event);
     } else if (tool === "spray" || tool === "erase") {
-      this.apply(place, event);
+      this.apply(position, event);
     }
   }
 
   release() {
-    if (!this.gesturing) return;
-    this.gesturing = false;
+    if (!this.isDragging) return;
+    this.isDragging = false;
     this.held = -1;
     this.draw();
   }
 
-  nearest(place) {
+  nearest(position) {
     const move = this.move();
-    return this.points.nearest(move.back(place), REACH / this.view.scale / move.scale);
+    return this.points.nearest(move.invert(position), REACH / this.view.scale / move.scale);
   }
 
-  // What a click does, wherever it comes from.
-  apply(place, event) {
+  // Applies the current tool at a position.
+  apply(position, event) {
     const move = this.move();
-    const base = move.back(place);
+    const base = move.invert(position);
     const tool = this.tool();
-    const done = {
+    const isDone = {
       add: () => this.points.add(base),
       spray: () => this.points.spray(base, SPRAY),
-      erase: () => this.points.erase(base, WIPE / this.view.scale / move.scale) || true,
+      erase: () => this.points.erase(base, ERASER / this.view.scale / move.scale) || true,
     }[tool]();
-    if (!done) this.full();
+    if (!isDone) this.full();
     this.draw();
     this.changed(event);
   }
@@ -137,17 +137,17 @@ export class Board {
       const [x, y] = this.cursor ?? this.view.centre;
       this.cursor = [x + far * steps[event.key][0], y + far * steps[event.key][1]];
       if (this.held >= 0) {
-        this.points.all[this.held] = this.move().back(this.cursor);
+        this.points.all[this.held] = this.move().invert(this.cursor);
         this.changed(event);
       } else {
-        this.told(`Cross at ${this.cursor.map((value) => value.toFixed(1)).join(", ")}`);
+        this.report(`Cursor at ${this.cursor.map((value) => value.toFixed(1)).join(", ")}`);
       }
     } else if (event.key === " " || event.key === "Enter") {
       this.cursor ??= [...this.view.centre];
       this.act(event);
     } else if (event.key === "Escape" && this.held >= 0) {
       this.held = -1;
-      this.told("Put down.");
+      this.report("Point dropped.");
     } else {
       return;
     }
@@ -157,19 +157,19 @@ export class Board {
 
   act(event) {
     if (this.tool() !== "move") {
-      this.points.remember();
+      this.points.saveState();
       this.apply(this.cursor, event);
       return;
     }
     if (this.held >= 0) {
       this.held = -1;
-      this.told("Put down.");
+      this.report("Point dropped.");
       return;
     }
-    this.held = this.points.nearest(this.move().back(this.cursor), Infinity);
+    this.held = this.points.nearest(this.move().invert(this.cursor), Infinity);
     if (this.held < 0) return;
-    this.points.remember();
-    this.cursor = this.move().there(this.points.all[this.held]);
-    this.told("Took up the nearest point; arrows move it, Space puts it down.");
+    this.points.saveState();
+    this.cursor = this.move().apply(this.points.all[this.held]);
+    this.report("Picked up the nearest point; arrow keys move it, Space drops it.");
   }
 }

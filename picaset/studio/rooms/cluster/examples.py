@@ -1,4 +1,4 @@
-"""Points to begin with: drawn as in training, and as no training ever did."""
+"""Example sets of points: Gaussian mixtures as in training, and shapes that the networks were not trained on."""
 
 import csv
 import math
@@ -8,30 +8,18 @@ import torch
 from torch import Tensor
 
 from picaset.lab.data.gaussian_mixtures import draw_mixtures, generator_for
-from picaset.studio.rooms.cluster.schemas import Example, ExampleName, SomePoints, as_point
+from picaset.studio.rooms.cluster.schemas import ExampleName, PointsResponse, round_point
 
-TITLES = {
-    ExampleName.FOUR: "Four Gaussians, as in training",
-    ExampleName.AS_MANY: "As many Gaussians as the slider says",
-    ExampleName.UNEVEN: "One large, three small",
-    ExampleName.MOONS: "Two moons",
-    ExampleName.RING: "A ring",
-    ExampleName.ISLAND: "Nests on an island, from a file",
-}
 NUM_POINTS = 400
 
 
-def examples() -> list[Example]:
-    return [Example(name=name, title=title) for name, title in TITLES.items()]
-
-
-def example(name: ExampleName, *, seed: int, components: int) -> SomePoints:
-    """The same points for the same seed."""
-    generator = generator_for(seed, list(TITLES).index(name))
+def draw_example(name: ExampleName, *, seed: int, components: int) -> PointsResponse:
+    """Draw the points of an example; equal seeds give equal points."""
+    generator = generator_for(seed, list(ExampleName).index(name))
     if name is ExampleName.ISLAND:
-        return SomePoints(points=island(seed), about="Nests on one of six islands of the example file, made to fit.")
-    if name is ExampleName.MOONS:
-        points = moons(generator)
+        points = read_island(seed)
+    elif name is ExampleName.MOONS:
+        points = draw_moons(generator)
     elif name is ExampleName.RING:
         angles = 2 * math.pi * torch.rand(NUM_POINTS, generator=generator)
         points = 3 * torch.stack([angles.cos(), angles.sin()], dim=1)
@@ -39,19 +27,18 @@ def example(name: ExampleName, *, seed: int, components: int) -> SomePoints:
     elif name is ExampleName.UNEVEN:
         centres = torch.tensor([[-1.5, -1.0], [2.8, 2.8], [2.8, 0.6], [0.6, 2.8]])
         sizes, deviations = (310, 30, 30, 30), (0.9, 0.18, 0.18, 0.18)
-        points = torch.cat(
-            [
-                centre + deviation * torch.randn(size, 2, generator=generator)
-                for centre, size, deviation in zip(centres, sizes, deviations, strict=True)
-            ]
-        )
+        clusters = [
+            centre + deviation * torch.randn(size, 2, generator=generator)
+            for centre, size, deviation in zip(centres, sizes, deviations, strict=True)
+        ]
+        points = torch.cat(clusters)
     else:
         number = 4 if name is ExampleName.FOUR else components
         points = draw_mixtures(1, NUM_POINTS, generator=generator, num_components=number)[0][0]
-    return SomePoints(points=[as_point(point) for point in points.numpy()], about=f"{TITLES[name]}; seed {seed}.")
+    return PointsResponse(points=[round_point(point) for point in points.numpy()], about=name.about)
 
 
-def moons(generator: torch.Generator) -> Tensor:
+def draw_moons(generator: torch.Generator) -> Tensor:
     half = NUM_POINTS // 2
     angles = math.pi * torch.rand(NUM_POINTS, generator=generator)
     upper = torch.stack([angles.cos() - 0.5, angles.sin() - 0.25], dim=1)[:half]
@@ -59,13 +46,12 @@ def moons(generator: torch.Generator) -> Tensor:
     return 2.2 * torch.cat([upper, lower]) + 0.15 * torch.randn(NUM_POINTS, 2, generator=generator)
 
 
-def island(seed: int) -> list[list[float]]:
-    """One island of the file that comes with picaset, moved and scaled to where the networks were trained."""
+def read_island(seed: int) -> Tensor:
+    """Return the nests of one island of the shipped example table, scaled to the range of the training data."""
     text = (resources.files("picaset") / "tables" / "islands.csv").read_text()
     rows = list(csv.DictReader(text.splitlines()))
     names = sorted({row["island"] for row in rows})
-    chosen = names[seed % len(names)]
-    nests = torch.tensor([[float(row["east"]), float(row["north"])] for row in rows if row["island"] == chosen])
+    island = names[seed % len(names)]
+    nests = torch.tensor([[float(row["east"]), float(row["north"])] for row in rows if row["island"] == island])
     low, high = nests.amin(dim=0), nests.amax(dim=0)
-    fitting = 8 * (nests - (low + high) / 2) / (high - low).amax()
-    return [as_point(nest) for nest in fitting.numpy()]
+    return 8 * (nests - (low + high) / 2) / (high - low).amax()

@@ -1,12 +1,11 @@
-// Colours that stay with a cluster: components of different methods, and of one gesture and the next, are matched by
-// where they lie.
+// Gives components at similar positions the same colour, across methods and across changes of the points.
 
 export class Matching {
   constructor() {
     this.anchors = [];
   }
 
-  // The components of the best method are what the others are matched to.
+  // Sets the reference: the components of the best method.
   anchor(components) {
     const order = this.colours(components);
     const anchors = [];
@@ -16,15 +15,15 @@ export class Matching {
     this.anchors = anchors;
   }
 
-  // For each component the number of its colour, all different.
+  // Returns a colour index for each component, all different: nearest pairs of component and reference first.
   colours(components) {
     const pairs = [];
     components.forEach((component, index) => {
-      this.anchors.forEach((place, colour) => {
-        if (place) pairs.push([Math.hypot(component.mean[0] - place[0], component.mean[1] - place[1]), index, colour]);
+      this.anchors.forEach((mean, colour) => {
+        if (mean) pairs.push([Math.hypot(component.mean[0] - mean[0], component.mean[1] - mean[1]), index, colour]);
       });
     });
-    pairs.sort((one, other) => one[0] - other[0]);
+    pairs.sort((a, b) => a[0] - b[0]);
     const chosen = new Array(components.length).fill(-1);
     const taken = new Set();
     for (const [, index, colour] of pairs) {

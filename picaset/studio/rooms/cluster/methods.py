@@ -1,8 +1,8 @@
-"""Who looks at the points, and how shipped networks do; those that fit are in ``fit_process.py``.
+"""The methods that the cluster room compares: trained networks, and fits by expectation-maximization.
 
-Fits by expectation-maximization, each method in a process of its own.
-
-They take from milliseconds to seconds, as the points please: so they hold up nobody, and can be ended.
+Networks predict a mixture in one pass and run together in one worker thread. Expectation-maximization takes from
+milliseconds to seconds, depending on the points; each of its methods runs in a process of its own, so that a slow fit
+delays nothing else and can be stopped.
 """
 
 import contextlib
@@ -13,10 +13,8 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,176 +30,137 @@ from picaset.estimators.validation import from_scikit_learn
 from picaset.lab.networks.mixture_network import MixtureNetwork, mixture_steps
 from picaset.operators.mixture import Mixture, joint_log_density
 from picaset.sets import SetBatch
-from picaset.studio.lane import or_error
-from picaset.studio.rooms.cluster.schemas import Component, Method, MethodName, Step, as_point, short
+from picaset.studio.background import result_or_error
+from picaset.studio.pictures import attention_brightness
+from picaset.studio.rooms.cluster.schemas import Component, Fit, Method, MethodName, Step, round_number, round_point
+from picaset.studio.schemas import read_config
 
-WEIGHTS = Path(str(resources.files("picaset"))) / "studio" / "weights"
-NETWORKS = {
-    MethodName.PICASO: "mixture_picaso",
-    MethodName.PICASO_CANONICAL: "mixture_picaso_canonical",
-    MethodName.SET_TRANSFORMER: "mixture_set_transformer",
-    MethodName.DEEP_SETS: "mixture_deep_sets",
-}
-MODEL_DESCRIPTIONS = {
-    MethodName.PICASO: ("PICASO", "A cascade: each answer of the set becomes the next question."),
-    MethodName.PICASO_CANONICAL: (
-        "PICASO, canonicalized",
-        "The same, shown every set at the origin: its answer moves with the points.",
-    ),
-    MethodName.SET_TRANSFORMER: ("Set Transformer", "Learned questions, asked once."),
-    MethodName.DEEP_SETS: ("DeepSets", "Every point by itself, then their mean."),
-    MethodName.CLUSTERER: (
-        "picaset cluster",
-        "A network proposes, expectation-maximization finishes: AmortizedMixture.",
-    ),
-    MethodName.SCIKIT_LEARN: ("scikit-learn", "GaussianMixture, round components, ten starts."),
-}
+STEPS = " steps"
+"""Suffix of the kind of job that computes the attention steps of a network."""
+NUM_STARTS = 10
+"""Random starts of scikit-learn's expectation-maximization."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """Points, and how many components are asked for."""
+class FitProblem:
+    """Points, and the number of components to fit."""
 
     points: NDArray[np.float64]
     components: int
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A mixture of the points, judged by them."""
+class MixtureNetworks:
+    """The networks of the room, each loaded on first use.
 
-    components: list[Component]
-    labels: list[int]
-    log_likelihood: float
-    milliseconds: float
+    Args:
+        folders: Folder of each available network.
+    """
 
+    def __init__(self, folders: Mapping[MethodName, Path]) -> None:
+        self.folders = folders
+        self.loaded: dict[MethodName, MixtureNetwork] = {}
 
-@cache
-def network(name: MethodName) -> MixtureNetwork:
-    """A shipped network, read once."""
-    return MixtureNetwork.from_pretrained(WEIGHTS / NETWORKS[name]).float()
+    def network(self, name: MethodName) -> MixtureNetwork:
+        if name not in self.loaded:
+            self.loaded[name] = MixtureNetwork.from_pretrained(self.folders[name]).float()
+        return self.loaded[name]
 
+    def num_steps(self, name: MethodName) -> int:
+        """Return the number of attention steps that can be shown."""
+        config = read_config(self.folders[name])
+        return config["num_steps"] if config.get("pool") == "picaso" else 0
 
-def weights_are_there() -> bool:
-    return all((WEIGHTS / folder / "model.safetensors").is_file() for folder in NETWORKS.values())
+    def kinds(self) -> list[str]:
+        """Return the kinds of job, the most urgent first."""
+        return [*self.folders, *(f"{name}{STEPS}" for name in self.folders if self.num_steps(name))]
 
+    def run(self, kind: str, problems: list[FitProblem]) -> list[Any]:
+        """Run jobs of one kind; returns a result or an error for each."""
+        network = self.network(MethodName(kind.removesuffix(STEPS)))
+        if kind.endswith(STEPS):
+            return [result_or_error(predict_steps, network, problem) for problem in problems]
+        return predict_mixtures(network, problems)
 
-def methods() -> list[Method]:
-    """All of them, as they are told on their cards."""
-    return [
-        Method(
-            name=name,
-            title=title,
-            about=about,
-            fixed_components=network(name).config["num_components"] if name in NETWORKS else None,
-            num_steps=network(name).config["num_steps"] if is_cascade(name) else 0,
-        )
-        for name, (title, about) in MODEL_DESCRIPTIONS.items()
-    ]
-
-
-def is_cascade(name: MethodName) -> bool:
-    return name in NETWORKS and network(name).config["pool"] == "picaso"
-
-
-def steps_kind(name: str) -> str:
-    """The kind of work in a lane that is a cascade's steps."""
-    return f"{name} steps"
-
-
-def work(kind: str, questions: list[Question]) -> list[Any]:
-    """Everything that waits of one kind; an answer or an error for each."""
-    if kind.endswith(" steps"):
-        cascade = network(MethodName(kind.removesuffix(" steps")))
-        return [or_error(steps_of, cascade, question) for question in questions]
-    return by_network(network(MethodName(kind)), questions)
+    def list_methods(self) -> list[Method]:
+        """List the available networks and the methods that need none."""
+        networks = [
+            Method.of(
+                name,
+                fixed_components=read_config(folder).get("num_components"),
+                num_steps=self.num_steps(name),
+            )
+            for name, folder in self.folders.items()
+        ]
+        return [*networks, *(Method.of(name, fixed_components=None, num_steps=0) for name in FITS)]
 
 
 @torch.no_grad()
-def by_network(chosen: MixtureNetwork, questions: list[Question]) -> list[Any]:
-    """All sets in one pass, packed."""
+def predict_mixtures(network: MixtureNetwork, problems: list[FitProblem]) -> list[Any]:
+    """Predict the mixtures of all sets in one pass."""
     began = time.perf_counter()
-    sets = [torch.as_tensor(question.points).float() for question in questions]
-    found = chosen(sets[0][None]) if len(sets) == 1 else chosen(SetBatch.from_list(sets))
+    sets = [torch.as_tensor(problem.points).float() for problem in problems]
+    mixtures = network(sets[0][None]) if len(sets) == 1 else network(SetBatch.from_list(sets))
     milliseconds = 1e3 * (time.perf_counter() - began)
     return [
-        or_error(judged, Mixture(*(part[index : index + 1].double() for part in found)), question, milliseconds)
-        for index, question in enumerate(questions)
+        result_or_error(
+            evaluate, Mixture(*(part[index : index + 1].double() for part in mixtures)), problem, milliseconds
+        )
+        for index, problem in enumerate(problems)
     ]
 
 
 @torch.no_grad()
-def judged(mixture: Mixture, question: Question, milliseconds: float) -> Answer:
-    """The likelihood of the points, and to which component each belongs."""
-    joint = joint_log_density(mixture, torch.as_tensor(question.points)[None])[0]  # (K, N)
-    likelihood = float(joint.logsumexp(dim=0).mean())
-    if not math.isfinite(likelihood):
-        raise ValueError("No finite mixture was found for these points; they lie too far apart, or too far away.")
-    return Answer(components_of(mixture), as_lists(joint.argmax(dim=0)), short(likelihood), round(milliseconds, 2))
-
-
-def components_of(mixture: Mixture) -> list[Component]:
-    means, variances, log_weights = (part[0] for part in mixture)
-    return [
-        Component(weight=short(weight), mean=as_point(mean), deviation=short(deviation))
-        for weight, mean, deviation in zip(
-            as_lists(log_weights.exp()), as_lists(means), as_lists(variances[:, 0].sqrt()), strict=True
-        )
-    ]
-
-
-@torch.no_grad()
-def steps_of(chosen: MixtureNetwork, question: Question) -> list[Step]:
-    found = mixture_steps(chosen, torch.as_tensor(question.points).float()[None])
-    attention = found.attention[:, 0].mean(dim=1)  # (L, K, N), averaged over heads
-    looks = [[], *(brightness(step) for step in attention)]
-    exact = [Mixture(*(part.double() for part in mixture)) for mixture in found.mixtures]
-    return [
-        Step(
-            components=components_of(mixture),
-            log_likelihood=judged(mixture, question, 0.0).log_likelihood,
-            attention=look,
-        )
-        for mixture, look in zip(exact, looks, strict=True)
-    ]
-
-
-def brightness(attention: Tensor) -> list[list[int]]:
-    """For each template, its most looked-at point is 255."""
-    relative = attention / attention.amax(dim=1, keepdim=True).clamp(min=1e-12)
-    return as_lists((255 * relative).round().int())
-
-
-def as_lists(values: Tensor) -> Any:
-    return values.numpy().tolist()
-
-
-def mixture_of(fitted: Any) -> Mixture:
-    """What an estimator with scikit-learn's face found, round components."""
-    return Mixture(
-        torch.as_tensor(fitted.means_)[None],
-        torch.as_tensor(fitted.covariances_)[None, :, None],
-        torch.as_tensor(fitted.weights_).clamp(min=1e-300).log()[None],
+def evaluate(mixture: Mixture, problem: FitProblem, milliseconds: float) -> Fit:
+    """Compute the log-likelihood of the points and the most likely component of each."""
+    joint = joint_log_density(mixture, torch.as_tensor(problem.points)[None])[0]  # (K, N)
+    log_likelihood = float(joint.logsumexp(dim=0).mean())
+    if not math.isfinite(log_likelihood):
+        raise ValueError("No finite mixture fits these points: they are too far apart. Move them closer together.")
+    return Fit(
+        components=list_components(mixture),
+        labels=to_list(joint.argmax(dim=0)),
+        log_likelihood=round_number(log_likelihood),
+        milliseconds=round(milliseconds, 2),
     )
 
 
-def check_enough(question: Question) -> None:
-    if len(question.points) < question.components:
-        raise ValueError(
-            f"{question.components} components need at least as many points; there are {len(question.points)}. "
-            "Add some, or ask for fewer components."
+def list_components(mixture: Mixture) -> list[Component]:
+    means, variances, log_weights = (part[0] for part in mixture)
+    return [
+        Component(weight=round_number(weight), mean=round_point(mean), deviation=round_number(deviation))
+        for weight, mean, deviation in zip(
+            to_list(log_weights.exp()), to_list(means), to_list(variances[:, 0].sqrt()), strict=True
         )
+    ]
 
 
-STARTS = 10
+def to_list(values: Tensor) -> Any:
+    return values.numpy().tolist()
+
+
+@torch.no_grad()
+def predict_steps(network: MixtureNetwork, problem: FitProblem) -> list[Step]:
+    """Return the mixture and the attention after each step; the first entry is the state before any."""
+    trace = mixture_steps(network, torch.as_tensor(problem.points).float()[None])
+    attention = trace.attention[:, 0].mean(dim=1)  # (L, K, N), averaged over heads
+    maps = [[], *(attention_brightness(step) for step in attention)]
+    mixtures = [Mixture(*(part.double() for part in mixture)) for mixture in trace.mixtures]
+    return [
+        Step(
+            components=list_components(mixture),
+            log_likelihood=evaluate(mixture, problem, 0.0).log_likelihood,
+            attention=step,
+        )
+        for mixture, step in zip(mixtures, maps, strict=True)
+    ]
 
 
 class FitProcess:
-    """A process that fits; it is started when it is first needed, and again after it was ended.
+    """A process that fits by one method; started on first use, and again after it was stopped.
 
     Args:
-        method: Who fits.
-        seconds: A fit that takes longer is given up, and its process ended.
+        method: The method.
+        seconds: Time limit of a fit; the process is stopped when it is exceeded.
     """
 
     def __init__(self, method: MethodName, *, seconds: int | float = 20) -> None:
@@ -209,45 +168,49 @@ class FitProcess:
         self.seconds = seconds
         self.process: Any = None
         self.connection: Connection | None = None
-        self.changing = threading.Lock()  # whoever closes the studio ends it too
+        self.changing = threading.Lock()  # the worker and the thread that closes the studio both stop it
 
     def start(self) -> Connection:
         with self.changing:
             if self.connection is not None and self.process.is_alive():
                 return self.connection
             context = multiprocessing.get_context("spawn")
-            connection, theirs = context.Pipe()
+            connection, remote = context.Pipe()
             self.connection = connection
             self.process = context.Process(
-                target=serve_fits, args=(theirs, self.method), daemon=True, name=f"studio-{self.method}"
+                target=serve_fits, args=(remote, self.method), daemon=True, name=f"studio-{self.method}"
             )
-            with deaf_to_ctrl_c():
+            with ignored_ctrl_c():
                 self.process.start()
-        theirs.close()
-        connection.recv()  # it says when it is ready
+        remote.close()
+        connection.recv()  # the process reports that it is ready
         return connection
 
-    def work(self, kind: str, questions: list[Question]) -> list[Any]:
-        """One after the other; an answer or an error for each."""
-        return [or_error(self.ask, question) for question in questions]
+    def run(self, kind: str, problems: list[FitProblem]) -> list[Any]:
+        """Fit one problem after the other; returns a result or an error for each."""
+        return [result_or_error(self.fit, problem) for problem in problems]
 
-    def ask(self, question: Question) -> Answer:
-        check_enough(question)
+    def fit(self, problem: FitProblem) -> Fit:
+        if len(problem.points) < problem.components:
+            raise ValueError(
+                f"{problem.components} components need at least {problem.components} points; got "
+                f"{len(problem.points)}. Add points, or choose fewer components."
+            )
         try:
             connection = self.start()
-            connection.send(question)
+            connection.send(problem)
             if connection.poll(self.seconds):
-                found = connection.recv()
-                if isinstance(found, ValueError):
-                    raise found
-                return found
+                result = connection.recv()
+                if isinstance(result, ValueError):
+                    raise result
+                return result
         except (OSError, EOFError):
-            self.end()
-            raise ValueError(f"{self.method} ended without an answer; it will be started again.") from None
-        self.end()
-        raise ValueError(f"{self.method} took longer than {self.seconds:g} s and was given up. Use fewer points.")
+            self.stop()
+            raise ValueError(f"The process of {self.method} stopped without a result; try again.") from None
+        self.stop()
+        raise ValueError(f"{self.method} took longer than {self.seconds:g} s and was stopped. Use fewer points.")
 
-    def end(self) -> None:
+    def stop(self) -> None:
         with self.changing:
             process, connection = self.process, self.connection
             self.process = self.connection = None
@@ -259,36 +222,36 @@ class FitProcess:
 
 
 def serve_fits(connection: Connection, method: MethodName) -> None:
-    """In the process: answer until the studio is gone."""
-    threading.Thread(target=end_with_the_studio, daemon=True).start()
+    """Fit what the studio sends until it exits; the target of the process."""
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # about convergence
     fit = FITS[method]
-    fit(Question(np.eye(3, 2), 1))  # everything is loaded
-    with contextlib.suppress(EOFError, OSError):  # the studio is gone
+    fit(FitProblem(np.eye(3, 2), 1))  # imports and loads everything
+    with contextlib.suppress(EOFError, OSError):  # the studio has exited
         connection.send("ready")
         while True:
-            connection.send(or_error(fit, connection.recv()))
+            connection.send(result_or_error(fit, connection.recv()))
 
 
-def end_with_the_studio() -> None:
-    """In the process: whatever it does, it does not outlive a studio that was killed."""
-    studio = multiprocessing.parent_process()
-    if studio is not None:
-        studio.join()
+def exit_with_parent() -> None:
+    """End this process when the studio's process ends, even during a fit."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
         os._exit(0)
 
 
 @contextlib.contextmanager
-def deaf_to_ctrl_c() -> Generator[None]:
-    """A process that is started here never gets the terminal's Ctrl-C, which is for the studio alone.
+def ignored_ctrl_c() -> Generator[None]:
+    """Start processes that never receive the terminal's Ctrl-C, which is meant for the studio alone.
 
-    It inherits what its starter blocks, and so has it blocked from its first instruction, while it imports too.
+    A process inherits the blocked signals of its parent, so that SIGINT is blocked even while it imports.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    resource_tracker.ensure_running()  # starting it would unblock the signal
+    resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -296,24 +259,31 @@ def deaf_to_ctrl_c() -> Generator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def by_scikit_learn(question: Question) -> Answer:
-    gaussian_mixture = from_scikit_learn("sklearn.mixture", "GaussianMixture")
+def fit_estimator(estimator: Any, problem: FitProblem) -> Fit:
+    """Fit an estimator of spherical mixtures that has the attributes of scikit-learn's GaussianMixture."""
     began = time.perf_counter()
-    found = gaussian_mixture(question.components, covariance_type="spherical", n_init=STARTS, random_state=0).fit(
-        question.points
+    fitted = estimator.fit(problem.points)
+    milliseconds = 1e3 * (time.perf_counter() - began)
+    mixture = Mixture(
+        torch.as_tensor(fitted.means_)[None],
+        torch.as_tensor(fitted.covariances_)[None, :, None],
+        torch.as_tensor(fitted.weights_).clamp(min=1e-300).log()[None],
     )
-    milliseconds = 1e3 * (time.perf_counter() - began)
-    return judged(mixture_of(found), question, milliseconds)
+    return evaluate(mixture, problem, milliseconds)
 
 
-def by_clusterer(question: Question) -> Answer:
-    began = time.perf_counter()
-    fitted = AmortizedMixture(question.components, random_state=0).fit(question.points)
-    milliseconds = 1e3 * (time.perf_counter() - began)
-    return judged(mixture_of(fitted), question, milliseconds)
+def fit_amortized_mixture(problem: FitProblem) -> Fit:
+    return fit_estimator(AmortizedMixture(problem.components, random_state=0), problem)
 
 
-FITS: dict[MethodName, Callable[[Question], Answer]] = {
-    MethodName.CLUSTERER: by_clusterer,
-    MethodName.SCIKIT_LEARN: by_scikit_learn,
+def fit_scikit_learn(problem: FitProblem) -> Fit:
+    gaussian_mixture = from_scikit_learn("sklearn.mixture", "GaussianMixture")
+    estimator = gaussian_mixture(problem.components, covariance_type="spherical", n_init=NUM_STARTS, random_state=0)
+    return fit_estimator(estimator, problem)
+
+
+FITS: dict[MethodName, Callable[[FitProblem], Fit]] = {
+    MethodName.CLUSTERER: fit_amortized_mixture,
+    MethodName.SCIKIT_LEARN: fit_scikit_learn,
 }
+"""Methods that run in a process of their own."""

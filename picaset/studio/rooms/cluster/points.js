@@ -1,31 +1,31 @@
-// The points themselves: added, dragged, sprayed, erased, undone; and how all of them are moved at once.
-// Positions are kept where they were put; shift, scale and rotation are applied on top.
+// The set of points with its history, and the transformation of all points.
+// Stored positions are untransformed; shift, scale and rotation are applied when they are shown and sent.
 
-export const MOST = 5000;
+export const MAX_POINTS = 5000;
 
 export class Points {
   constructor() {
     this.all = [];
-    this.from = ""; // where they come from, by name
+    this.from = ""; // name of the example
     this.past = [];
     this.future = [];
   }
 
-  remember() {
+  saveState() {
     this.past.push({ all: this.all.map((point) => [...point]), from: this.from });
     if (this.past.length > 100) this.past.shift();
     this.future = [];
   }
 
   undo() {
-    return this.travel(this.past, this.future);
+    return this.restore(this.past, this.future);
   }
 
   redo() {
-    return this.travel(this.future, this.past);
+    return this.restore(this.future, this.past);
   }
 
-  travel(from, to) {
+  restore(from, to) {
     if (!from.length) return false;
     to.push({ all: this.all, from: this.from });
     Object.assign(this, from.pop());
@@ -33,44 +33,44 @@ export class Points {
   }
 
   replace(points, from) {
-    this.remember();
+    this.saveState();
     this.from = from;
     this.all = points.map(([x, y]) => [x, y]);
   }
 
-  add(place) {
-    if (this.all.length >= MOST) return false;
-    this.all.push([...place]);
+  add(position) {
+    if (this.all.length >= MAX_POINTS) return false;
+    this.all.push([...position]);
     return true;
   }
 
-  spray(place, deviation, count = 12) {
+  spray(position, deviation, count = 12) {
     for (let index = 0; index < count; index += 1) {
       const radius = deviation * Math.sqrt(-2 * Math.log(1 - Math.random()));
       const angle = 2 * Math.PI * Math.random();
-      if (!this.add([place[0] + radius * Math.cos(angle), place[1] + radius * Math.sin(angle)])) return false;
+      if (!this.add([position[0] + radius * Math.cos(angle), position[1] + radius * Math.sin(angle)])) return false;
     }
     return true;
   }
 
-  erase(place, radius) {
+  erase(position, radius) {
     const before = this.all.length;
-    this.all = this.all.filter(([x, y]) => Math.hypot(x - place[0], y - place[1]) > radius);
+    this.all = this.all.filter(([x, y]) => Math.hypot(x - position[0], y - position[1]) > radius);
     return this.all.length < before;
   }
 
-  nearest(place, radius) {
-    let found = -1;
-    let least = radius;
+  nearest(position, radius) {
+    let nearest = -1;
+    let smallest = radius;
     this.all.forEach(([x, y], index) => {
-      const distance = Math.hypot(x - place[0], y - place[1]);
-      if (distance < least) [found, least] = [index, distance];
+      const distance = Math.hypot(x - position[0], y - position[1]);
+      if (distance < smallest) [nearest, smallest] = [index, distance];
     });
-    return found;
+    return nearest;
   }
 }
 
-// The same as Move in picaset/lab/data/gaussian_mixtures.py: scaled and rotated about the origin, then shifted along both axes.
+// Like Move in picaset/lab/data/gaussian_mixtures.py: scale and rotate about the origin, then shift along both axes.
 export class Move {
   constructor({ shift = 0, scale = 1, degrees = 0 } = {}) {
     Object.assign(this, { shift, scale, degrees });
@@ -79,11 +79,11 @@ export class Move {
     this.sin = Math.sin(angle);
   }
 
-  there([x, y]) {
+  apply([x, y]) {
     return [this.scale * (x * this.cos - y * this.sin) + this.shift, this.scale * (x * this.sin + y * this.cos) + this.shift];
   }
 
-  back([x, y]) {
+  invert([x, y]) {
     const [u, v] = [(x - this.shift) / this.scale, (y - this.shift) / this.scale];
     return [u * this.cos + v * this.sin, -u * this.sin + v * this.cos];
   }

@@ -1,6 +1,6 @@
-"""The routes of the room: which methods and examples there are, a mixture by one method, a cascade step by step, a CSV.
+"""Routes of the cluster room: methods, examples, the fit of one method, its attention steps, points from a CSV table.
 
-Each method is asked by a request of its own, so that each result is there when it is ready.
+The page sends one request per method, so that each result is shown as soon as it is ready.
 """
 
 from pathlib import Path
@@ -9,132 +9,122 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query
 
-from picaset.studio.lane import Lane
+from picaset.studio.background import Worker
 from picaset.studio.rooms import Room, Settings
-from picaset.studio.rooms.cluster import examples
-from picaset.studio.rooms.cluster.methods import (
-    FITS,
-    NETWORKS,
-    FitProcess,
-    Question,
-    methods,
-    steps_kind,
-    weights_are_there,
-    work,
-)
+from picaset.studio.rooms.cluster.examples import draw_example
+from picaset.studio.rooms.cluster.methods import FITS, STEPS, FitProblem, FitProcess, MixtureNetworks
 from picaset.studio.rooms.cluster.schemas import (
-    FARTHEST,
-    MOST_COMPONENTS,
-    MOST_POINTS,
-    Asking,
-    CascadeName,
+    MAX_COMPONENTS,
+    MAX_COORDINATE,
+    MAX_POINTS,
     CsvRequest,
-    Example,
     ExampleName,
     FitRequest,
-    Fitted,
+    FitResponse,
     Method,
-    SomePoints,
-    Steps,
+    MethodName,
+    PointsRequest,
+    PointsResponse,
     StepsRequest,
-    as_point,
+    StepsResponse,
+    round_point,
 )
-from picaset.studio.schemas import REFUSALS, Refused, Seed
+from picaset.studio.schemas import ERROR_RESPONSES, Option, RequestError, Seed
 from picaset.tables.table import table_of_csv
 
 
 class Workers:
-    """A thread for the networks, most urgent first, and a process for each method that fits."""
+    """One worker thread for the networks, and a process with its worker for each method that fits iteratively."""
 
-    def __init__(self) -> None:
-        networks = Lane(work, [*NETWORKS, *map(steps_kind, CascadeName)], together=32)
+    def __init__(self, networks: MixtureNetworks) -> None:
+        worker = Worker(networks.run, networks.kinds(), batch_size=32)
         self.processes = {method: FitProcess(method) for method in FITS}
-        self.lanes: dict[str, Lane] = dict.fromkeys(networks.waiting, networks)
+        self.by_kind: dict[str, Worker] = dict.fromkeys(worker.queues, worker)
         for method, process in self.processes.items():
-            self.lanes[method] = Lane(process.work, [method], seconds=60)  # starting it included
+            self.by_kind[method] = Worker(process.run, [method], seconds=60)  # starting the process included
 
-    async def ask(self, kind: str, asked: Asking, components: int = 1) -> Any:
-        question = Question(np.array(asked.points, dtype=np.float64), components)
-        return await self.lanes[kind].ask(kind, question, page=asked.page, gesture=asked.gesture)
+    async def submit(self, kind: str, request: PointsRequest, components: int = 1) -> Any:
+        if kind not in self.by_kind:
+            raise RequestError(422, f"The network {kind.removesuffix(STEPS)} has no attention steps to show.")
+        problem = FitProblem(np.array(request.points, dtype=np.float64), components)
+        return await self.by_kind[kind].submit(kind, problem, page=request.page, gesture=request.gesture)
 
     def warm(self) -> None:
-        """Have everything loaded, and each method asked once."""
-        few = Question(np.random.default_rng(0).normal(size=(50, 2)), 2)
-        for lane in set(self.lanes.values()):
-            lane.warm(few)
+        """Load everything by running each method once."""
+        problem = FitProblem(np.random.default_rng(0).normal(size=(50, 2)), 2)
+        for worker in set(self.by_kind.values()):
+            worker.warm(problem)
 
     def close(self) -> None:
-        for lane in self.lanes.values():
-            lane.close()
+        for worker in self.by_kind.values():
+            worker.close()
         for process in self.processes.values():
-            process.end()
+            process.stop()
 
 
 def build_cluster_room(settings: Settings) -> Room | None:
-    """The room, if the networks that it compares are there."""
-    if not weights_are_there():
+    """Build the room if at least one of its networks exists."""
+    folders = settings.find_networks(MethodName)
+    if not folders:
         return None
-    workers = Workers()
-    return Room("cluster", "Cluster", router_of(workers), warm=workers.warm, close=workers.close)
+    networks = MixtureNetworks(folders)
+    workers = Workers(networks)
+    router = create_router(settings, networks, workers)
+    return Room("cluster", "Cluster", router, warm=workers.warm, close=workers.close)
 
 
-def router_of(workers: Workers) -> APIRouter:
-    router = APIRouter(responses=REFUSALS)
+def create_router(settings: Settings, networks: MixtureNetworks, workers: Workers) -> APIRouter:
+    router = APIRouter(responses=ERROR_RESPONSES)
 
     @router.get("/methods")
-    async def list_methods() -> list[Method]:
-        """Who looks at the points."""
-        return methods()
+    def list_methods() -> list[Method]:
+        """List the available methods."""
+        return networks.list_methods()
 
     @router.get("/examples")
-    async def list_examples() -> list[Example]:
-        """Points to begin with."""
-        return examples.examples()
+    async def list_examples() -> list[Option]:
+        """List the examples."""
+        return [Option.of(name) for name in ExampleName]
 
     @router.get("/examples/{name}")
-    async def make_example(
+    async def example_points(
         name: ExampleName,
         seed: Annotated[Seed, Query()] = 0,
-        components: Annotated[int, Query(ge=1, le=MOST_COMPONENTS)] = 4,
-    ) -> SomePoints:
-        """Points to begin with; the same for the same seed."""
-        return examples.example(name, seed=seed, components=components)
+        components: Annotated[int, Query(ge=1, le=MAX_COMPONENTS)] = 4,
+    ) -> PointsResponse:
+        """Draw the points of an example; equal seeds give equal points."""
+        return draw_example(name, seed=seed, components=components)
 
     @router.post("/fit")
-    async def fit(asked: FitRequest) -> Fitted:
-        """Which mixture one method takes the points for."""
-        found = await workers.ask(asked.method, asked, asked.components)
-        return Fitted(
-            method=asked.method,
-            gesture=asked.gesture,
-            components=found.components,
-            labels=found.labels,
-            log_likelihood=found.log_likelihood,
-            milliseconds=found.milliseconds,
-        )
+    async def fit(request: FitRequest) -> FitResponse:
+        """Fit a mixture to the points with one method."""
+        settings.check_network(request.method, networks.folders)
+        result = await workers.submit(request.method, request, request.components)
+        return FitResponse(method=request.method, gesture=request.gesture, **dict(result))
 
     @router.post("/steps")
-    async def steps(asked: StepsRequest) -> Steps:
-        """What a cascade did, step by step."""
-        found = await workers.ask(steps_kind(asked.method), asked)
-        return Steps(method=asked.method, gesture=asked.gesture, steps=found)
+    async def steps(request: StepsRequest) -> StepsResponse:
+        """Compute the mixture and the attention after each step of a network."""
+        settings.check_network(MethodName(request.method), networks.folders)
+        result = await workers.submit(f"{request.method}{STEPS}", request)
+        return StepsResponse(method=request.method, gesture=request.gesture, steps=result)
 
     @router.post("/csv")
-    def read_csv(asked: CsvRequest) -> SomePoints:
-        """The points of a table: its first two columns of numbers."""
+    def read_csv(request: CsvRequest) -> PointsResponse:
+        """Read points from the first two numeric columns of a table."""
         try:
-            return points_of_csv(asked.text)
+            return parse_points(request.text)
         except ValueError as error:
-            raise Refused(422, str(error)) from None
+            raise RequestError(422, str(error)) from None
 
     return router
 
 
-def points_of_csv(text: str) -> SomePoints:
-    """The first two columns of numbers; rows where one is missing are left out.
+def parse_points(text: str) -> PointsResponse:
+    """Read points from the first two numeric columns of a table; rows with a missing value are left out.
 
     Example:
-        >>> points_of_csv("name,x,y\\na,1,2\\nb,,3\\nc,4,5\\n").points
+        >>> parse_points("name,x,y\\na,1,2\\nb,,3\\nc,4,5\\n").points
         [[1.0, 2.0], [4.0, 5.0]]
     """
     from picaset.estimators.clustered_table import columns_of_numbers
@@ -142,23 +132,25 @@ def points_of_csv(text: str) -> SomePoints:
     table = table_of_csv(text, Path("The table"))
     if table.num_rows == 0:
         raise ValueError("The table has no rows.")
-    if table.num_rows > MOST_POINTS:
+    if table.num_rows > MAX_POINTS:
         raise ValueError(
-            f"The table has {table.num_rows:,} rows; the page takes at most {MOST_POINTS:,} points. Take a sample, or "
-            "use: picaset cluster FILE"
+            f"The table has {table.num_rows:,} rows; the page accepts at most {MAX_POINTS:,} points. Use a sample, or "
+            "run: picaset cluster FILE"
         )
     names = columns_of_numbers(table, but=None)
     if len(names) < 2:
-        raise ValueError(f"The table must have two columns of numbers; only {names[0]} is one.")
+        raise ValueError(f"The table must have two numeric columns; only {names[0]} is numeric.")
     values = table.numbers(names[:2])
-    whole = values[~np.isnan(values).any(axis=1)]
-    if len(whole) < 2:
+    complete = values[~np.isnan(values).any(axis=1)]
+    if len(complete) < 2:
         raise ValueError(f"The table must have at least two rows with both {names[0]} and {names[1]}.")
-    if np.abs(whole).max() > FARTHEST:
-        raise ValueError(f"Coordinates must be within {FARTHEST:g}; the largest is {np.abs(whole).max():g}.")
-    left_out = len(values) - len(whole)
-    about = f"{len(whole)} points from columns {names[0]} and {names[1]}"
-    return SomePoints(
-        points=[as_point(pair) for pair in whole],
-        about=about + (f"; {left_out} rows with missing values left out." if left_out else "."),
+    if np.abs(complete).max() > MAX_COORDINATE:
+        raise ValueError(
+            f"Coordinates must be within {MAX_COORDINATE:g}; the largest is {np.abs(complete).max():g}. Rescale them."
+        )
+    dropped = len(values) - len(complete)
+    about = f"{len(complete)} points from columns {names[0]} and {names[1]}"
+    return PointsResponse(
+        points=[round_point(pair) for pair in complete],
+        about=about + (f"; {dropped} rows with missing values left out." if dropped else "."),
     )

@@ -1,108 +1,120 @@
-"""What the page sends and gets, typed: the API's description is made from this."""
+"""Request and response types of the cluster room."""
 
 from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from picaset.studio.schemas import Gesture
+from picaset.studio.schemas import DescribedName, Milliseconds, Option, PageRequest, Position
 
-MOST_POINTS = 5000
-MOST_COMPONENTS = 8
-FARTHEST = 1e6
-"""The largest coordinate: networks compute in single precision."""
+MAX_POINTS = 5000
+MAX_COMPONENTS = 8
+MAX_COORDINATE = 1e6
+"""Largest absolute coordinate; networks compute in single precision."""
 
-Coordinate = Annotated[float, Field(ge=-FARTHEST, le=FARTHEST, allow_inf_nan=False)]
+Coordinate = Annotated[float, Field(ge=-MAX_COORDINATE, le=MAX_COORDINATE, allow_inf_nan=False)]
 Point = Annotated[list[Coordinate], Field(min_length=2, max_length=2)]
-"""Two coordinates."""
-Place = Annotated[list[float], Field(min_length=2, max_length=2)]
-"""The same, in an answer."""
-Points = Annotated[list[Point], Field(min_length=2, max_length=MOST_POINTS)]
+Points = Annotated[list[Point], Field(min_length=2, max_length=MAX_POINTS)]
 
 
-class MethodName(StrEnum):
-    """Who looks at the points."""
+class MethodName(DescribedName):
+    """Methods that fit a mixture to points."""
 
-    PICASO = "picaso"
-    PICASO_CANONICAL = "picaso-canonical"
-    SET_TRANSFORMER = "set-transformer"
-    DEEP_SETS = "deep-sets"
-    CLUSTERER = "clusterer"
-    SCIKIT_LEARN = "scikit-learn"
+    PICASO = "picaso", "PICASO", "Network: attention in steps, each output is the next query.", "mixture_picaso"
+    PICASO_CANONICAL = (
+        "picaso-canonical",
+        "PICASO, canonicalized",
+        "Same network, but points are first moved to the origin: the fit follows any shift and scale.",
+        "mixture_picaso_canonical",
+    )
+    SET_TRANSFORMER = (
+        "set-transformer",
+        "Set Transformer",
+        "Network: attention with learned queries, one step.",
+        "mixture_set_transformer",
+    )
+    DEEP_SETS = "deep-sets", "DeepSets", "Network: encodes each point alone and averages.", "mixture_deep_sets"
+    CLUSTERER = "clusterer", "picaset cluster", "AmortizedMixture: a network initializes expectation-maximization."
+    SCIKIT_LEARN = (
+        "scikit-learn",
+        "scikit-learn",
+        "GaussianMixture: expectation-maximization from ten random starts, spherical components.",
+    )
 
 
 class CascadeName(StrEnum):
-    """Who looks at the points in steps."""
+    """Methods that attend to the points in several steps."""
 
     PICASO = "picaso"
     PICASO_CANONICAL = "picaso-canonical"
 
 
-class Method(BaseModel):
-    """A method, as it is told on its card."""
+class Method(Option):
+    """A method that can be chosen on the page."""
 
-    name: MethodName
-    title: str
-    about: str
     fixed_components: int | None
-    """Always so many, where the network was trained for one number."""
+    """Number of components of a network that was trained for one number; None if it can be chosen."""
     num_steps: int
-    """Of its cascade; 0 if it has none."""
+    """Attention steps that can be shown; 0 if there are none."""
 
 
-class Asking(Gesture):
-    """What every question about points has."""
+class PointsRequest(PageRequest):
+    """A request about a set of points."""
 
     points: Points
 
 
-class FitRequest(Asking):
-    """Which mixture does a method take the points for?"""
+class FitRequest(PointsRequest):
+    """Fit a mixture with one method."""
 
     method: MethodName
-    components: Annotated[int, Field(ge=1, le=MOST_COMPONENTS)] = 4
-    """How many, for methods that can choose."""
+    components: Annotated[int, Field(ge=1, le=MAX_COMPONENTS)] = 4
+    """Number of components, for methods that can choose it."""
 
 
-class StepsRequest(Asking):
-    """What did a cascade do, step by step?"""
+class StepsRequest(PointsRequest):
+    """Show the attention steps of a network."""
 
     method: CascadeName
 
 
 class Component(BaseModel):
-    """One Gaussian of a mixture."""
+    """One spherical Gaussian of a mixture."""
 
     weight: float
-    mean: Place
+    mean: Position
     deviation: float
 
 
-class Fitted(BaseModel):
-    """What a method made of the points."""
+class Fit(BaseModel):
+    """A mixture and how well it fits the points."""
+
+    components: list[Component]
+    labels: list[int]
+    """Index of the most likely component of each point."""
+    log_likelihood: float
+    """Mean log-likelihood of a point."""
+    milliseconds: Milliseconds
+
+
+class FitResponse(Fit):
+    """The fit of one method."""
 
     method: MethodName
     gesture: int
-    components: list[Component]
-    labels: list[int]
-    """For each point the component that it most likely belongs to."""
-    log_likelihood: float
-    """Per point."""
-    milliseconds: float
-    """Of computing, without the way there and back."""
 
 
 class Step(BaseModel):
-    """What the templates of a cascade stand for after so many steps."""
+    """The mixture that a network would predict after a step."""
 
     components: list[Component]
     log_likelihood: float
     attention: list[list[int]]
-    """For each template and point, from 0 to 255, how much this step looked at it; empty before the first."""
+    """Attention of each template to each point, from 0 to 255; empty before the first step."""
 
 
-class Steps(BaseModel):
-    """A cascade at work."""
+class StepsResponse(BaseModel):
+    """All steps of a network, beginning with its learned templates."""
 
     method: CascadeName
     gesture: int
@@ -110,47 +122,44 @@ class Steps(BaseModel):
 
 
 class CsvRequest(BaseModel):
-    """A table that was pasted or dropped."""
+    """A table as text."""
 
     model_config = ConfigDict(extra="forbid")
 
     text: Annotated[str, Field(max_length=900_000)]
 
 
-class SomePoints(BaseModel):
-    """Points, and where they come from in words."""
+class PointsResponse(BaseModel):
+    """Points and a sentence about their origin."""
 
-    points: list[Place]
+    points: list[Position]
     about: str
 
 
-class ExampleName(StrEnum):
-    """Points to begin with."""
+class ExampleName(DescribedName):
+    """Example sets of points."""
 
-    FOUR = "four"
-    AS_MANY = "as-many"
-    UNEVEN = "uneven"
-    MOONS = "moons"
-    RING = "ring"
-    ISLAND = "island"
-
-
-class Example(BaseModel):
-    """Points to begin with, as the list shows them."""
-
-    name: ExampleName
-    title: str
+    FOUR = "four", "Four Gaussians, as in training", "Drawn like the training data."
+    AS_MANY = (
+        "as-many",
+        "Gaussians, as many as “Components”",
+        "Drawn like the training data, with any number of components.",
+    )
+    UNEVEN = "uneven", "One large cluster, three small", "Clusters of different size and spread."
+    MOONS = "moons", "Two moons", "Two half circles."
+    RING = "ring", "A ring", "A circle with noise."
+    ISLAND = "island", "Nests on an island (example table)", "One island of the shipped example table, scaled to fit."
 
 
-def as_point(pair: Any) -> Place:
-    """Two numbers with as many digits as a picture needs.
+def round_point(pair: Any) -> Position:
+    """Round two coordinates to six significant digits.
 
     Example:
-        >>> as_point([1 / 3, 2])
+        >>> round_point([1 / 3, 2])
         [0.333333, 2.0]
     """
-    return [short(pair[0]), short(pair[1])]
+    return [round_number(pair[0]), round_number(pair[1])]
 
 
-def short(number: Any) -> float:
+def round_number(number: Any) -> float:
     return float(f"{float(number):.6g}")

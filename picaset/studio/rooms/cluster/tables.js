@@ -1,19 +1,19 @@
-// Points from a table: pasted, chosen as a file, or dropped on the board.
+// Reads points from a table that is pasted, opened as a file, or dropped on the board.
 
-import { ask } from "/static/ask.js";
-import { settle, tell } from "/static/notice.js";
-import { MOST } from "./points.js";
+import { fetchJson } from "/static/request.js";
+import { clearErrors, showNotice } from "/static/notice.js";
+import { MAX_POINTS } from "./points.js";
 
-const MOST_BYTES = 900_000;
+const MAX_BYTES = 900_000;
 
-// `taken` is called with the points that were found, and what is said about them.
-export function listenForTables(section, taken) {
-  const part = (selector) => section.querySelector(selector);
+// `load` is called with the points and a sentence about them.
+export function listenForTables(section, load) {
+  const find = (selector) => section.querySelector(selector);
 
-  // What is wrong with it is told by `fail`; returns whether the points were taken.
-  async function takeTable(text, fail) {
+  // `fail` is called with the error message; returns whether the table was read.
+  async function readTable(text, fail) {
     try {
-      taken(await ask("/api/cluster/csv", { body: JSON.stringify({ text }) }));
+      load(await fetchJson("/api/cluster/csv", { body: JSON.stringify({ text }) }));
       return true;
     } catch (error) {
       fail(error.message);
@@ -21,34 +21,34 @@ export function listenForTables(section, taken) {
     }
   }
 
-  async function takeFile(file) {
+  async function readFile(file) {
     if (!file) return;
-    if (file.size > MOST_BYTES) {
-      tell(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB; the page takes at most ${MOST_BYTES / 1e6} MB and ${MOST.toLocaleString("en")} points. Take a sample, or use: picaset cluster FILE`);
+    if (file.size > MAX_BYTES) {
+      showNotice(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB; the page accepts at most ${MAX_BYTES / 1e6} MB and ${MAX_POINTS.toLocaleString("en")} points. Use a sample, or run: picaset cluster FILE`);
       return;
     }
-    takeTable(await file.text(), tell);
+    readTable(await file.text(), showNotice);
   }
 
-  const dialog = part("#paste-dialog");
-  const problem = part("#paste-problem");
-  part("#paste").addEventListener("click", () => {
+  const dialog = find("#paste-dialog");
+  const problem = find("#paste-problem");
+  find("#paste").addEventListener("click", () => {
     problem.textContent = "";
-    settle();
+    clearErrors();
     dialog.showModal();
   });
-  // It stays open, with what is wrong, until the table can be taken.
+  // The dialog stays open, with the error, until the table can be read.
   dialog.addEventListener("submit", async (event) => {
     if (event.submitter?.value === "cancel") return;
     event.preventDefault();
     problem.textContent = "";
-    if (await takeTable(part("#paste-text").value, (words) => { problem.textContent = words; })) dialog.close();
+    if (await readTable(find("#paste-text").value, (message) => { problem.textContent = message; })) dialog.close();
   });
-  part("#file").addEventListener("change", (event) => {
-    takeFile(event.target.files[0]);
+  find("#file").addEventListener("change", (event) => {
+    readFile(event.target.files[0]);
     event.target.value = "";
   });
-  const drop = part(".board");
+  const drop = find(".board");
   drop.addEventListener("dragover", (event) => {
     event.preventDefault();
     drop.classList.add("dropping");
@@ -57,6 +57,6 @@ export function listenForTables(section, taken) {
   drop.addEventListener("drop", (event) => {
     event.preventDefault();
     drop.classList.remove("dropping");
-    takeFile(event.dataTransfer.files[0]);
+    readFile(event.dataTransfer.files[0]);
   });
 }

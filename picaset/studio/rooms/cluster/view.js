@@ -1,6 +1,6 @@
-// A square piece of the plane on a canvas, and the few things that are drawn on it.
+// Maps a square of the plane to a canvas and draws grid, points and components on it.
 
-export const TRAINED = 4; // means of the training mixtures lie in [-4, 4] x [-4, 4]
+export const TRAINING_RANGE = 4; // means of the training mixtures lie in [-4, 4] x [-4, 4]
 
 export class View {
   constructor(canvas, redraw) {
@@ -24,7 +24,7 @@ export class View {
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
   }
 
-  // So that all of the bounds are seen, with a margin.
+  // Shows the bounds with a margin.
   frame({ left, right, low, high }) {
     this.centre = [(left + right) / 2, (low + high) / 2];
     this.half = Math.max((right - left) / 2, (high - low) / 2, 0.05) * 1.1;
@@ -56,21 +56,21 @@ export class View {
     context.lineWidth = 1;
     context.font = "11px system-ui, sans-serif";
     for (let x = Math.ceil(left / step) * step; x <= right; x += step) {
-      const [place] = this.toScreen([x, 0]);
-      line(context, place, 0, place, this.height);
-      context.fillText(tick(x), place + 3, this.height - 5);
+      const [left] = this.toScreen([x, 0]);
+      line(context, left, 0, left, this.height);
+      context.fillText(tick(x), left + 3, this.height - 5);
     }
     for (let y = Math.ceil(low / step) * step; y <= high; y += step) {
-      const [, place] = this.toScreen([0, y]);
-      line(context, 0, place, this.width, place);
-      context.fillText(tick(y), 4, place - 3);
+      const [, top] = this.toScreen([0, y]);
+      line(context, 0, top, this.width, top);
+      context.fillText(tick(y), 4, top - 3);
     }
   }
 
-  trainedSquare(colours, label) {
+  drawTrainingSquare(colours, label) {
     const { context } = this;
-    const [left, top] = this.toScreen([-TRAINED, TRAINED]);
-    const [right, bottom] = this.toScreen([TRAINED, -TRAINED]);
+    const [left, top] = this.toScreen([-TRAINING_RANGE, TRAINING_RANGE]);
+    const [right, bottom] = this.toScreen([TRAINING_RANGE, -TRAINING_RANGE]);
     context.strokeStyle = colours.accent;
     context.lineWidth = 1.5;
     context.setLineDash([6, 5]);
@@ -79,35 +79,35 @@ export class View {
     if (label) {
       context.fillStyle = colours.accent;
       context.font = "12px system-ui, sans-serif";
-      const words = context.measureText(label).width < right - left - 10 ? label : "trained here";
-      context.fillText(words, left + 5, bottom - 6);
+      const text = context.measureText(label).width < right - left - 10 ? label : "training data";
+      context.fillText(text, left + 5, bottom - 6);
     }
   }
 
-  // Dots of one colour and brightness are one path: many paths would cost more than everything else on the page.
-  dots(points, { colour, size = 2.4, alpha = () => 0.85 }) {
+  // Dots of equal colour and opacity are drawn as one path: a path per dot would be slower than all other drawing.
+  drawPoints(points, { colour, size = 2.4, alpha = () => 0.85 }) {
     const { context } = this;
     const paths = new Map();
     points.forEach((point, index) => {
       const [left, top] = this.toScreen(point);
       if (left < -4 || top < -4 || left > this.width + 4 || top > this.height + 4) return;
-      const bright = Math.round(32 * alpha(index)) / 32;
-      const key = `${bright} ${colour(index)}`;
-      if (!paths.has(key)) paths.set(key, { bright, colour: colour(index), path: new Path2D() });
+      const opacity = Math.round(32 * alpha(index)) / 32;
+      const key = `${opacity} ${colour(index)}`;
+      if (!paths.has(key)) paths.set(key, { opacity, colour: colour(index), path: new Path2D() });
       const { path } = paths.get(key);
       path.moveTo(left + size, top);
       path.arc(left, top, size, 0, 2 * Math.PI);
     });
-    for (const { bright, colour: fill, path } of paths.values()) {
-      context.globalAlpha = bright;
+    for (const { opacity, colour: fill, path } of paths.values()) {
+      context.globalAlpha = opacity;
       context.fillStyle = fill;
       context.fill(path);
     }
     context.globalAlpha = 1;
   }
 
-  // Circles of two deviations; of those that are out of view, an arrow at the edge. Returns how many those are.
-  circles(components, colourOf, colours) {
+  // Draws circles of two standard deviations, and arrows at the edge towards those out of view. Returns the number of those.
+  drawComponents(components, colourOf, colours) {
     const { context } = this;
     let outside = 0;
     components.forEach((component, index) => {

@@ -1,1 +1,1 @@
-"""Odd one out: a row of faces, and which of them each network finds the least fitting."""
+"""Odd one out: sets of faces, and the probability that each network assigns to each face of not belonging."""

@@ -1,10 +1,8 @@
-"""Pools of faces to make sets of: drawn ones that training never had, and CelebA's test faces where they are.
+"""Sets of faces and the networks that score them.
 
-What is asked of a pool is found by numbers and names that it knows; nothing from the page becomes a path.
-
-What the page sends and gets about sets of faces, typed.
-
-Who scores the faces: networks of one shape that differ in how they pool the set.
+Faces come from a :class:`FacePool`: drawn faces that are not in the training data, and the test faces of CelebA where
+they exist. Requests refer to faces and attributes by numbers and names that the pool knows; nothing from the page
+becomes a path. The networks differ only in how they pool the set.
 """
 
 import time
@@ -27,71 +25,88 @@ from picaset.lab.data.face_sets import LARGEST, SMALLEST, Faces, draw_odd_sets, 
 from picaset.lab.data.folders import cache_folder, data_root
 from picaset.lab.networks.odd_one_out import OddOneOutNetwork
 from picaset.lab.tasks.odd_one_out import DRAWN_SEED, as_tensor
-from picaset.studio.lane import or_error
-from picaset.studio.read_once import ReadOnce
-from picaset.studio.schemas import Gesture, Model, Refused, Source
+from picaset.studio.background import LazyData, result_or_error
+from picaset.studio.schemas import DescribedName, Milliseconds, Option, PageRequest, RequestError
 
 FaceNumber = Annotated[int, Field(ge=0, lt=1_000_000)]
-"""Of a face in its source."""
+"""Index of a face in its source."""
 AttributeName = Annotated[str, Field(max_length=40)]
 SetSize = Annotated[int, Field(ge=SMALLEST, le=LARGEST)]
+NUM_DRAWN = 512
+MAX_CACHED = 4096
+"""Encoded faces that each network caches, so that changing one face of a set encodes one image."""
 
 
-class SourceName(StrEnum):
-    """Where faces come from."""
+class SourceName(DescribedName):
+    """Sources of faces."""
 
-    DRAWN = "drawn"
-    CELEBA = "celeba"
+    DRAWN = "drawn", "drawn faces", "Computer-drawn faces that are not in the training data."
+    CELEBA = "celeba", "CelebA", "Photographs. The networks were trained on drawn faces only."
 
 
-class ModelName(StrEnum):
-    """Who scores the faces."""
+class ModelName(DescribedName):
+    """Networks that score the faces; SA, GPB, PB and PMA are the blocks in the paper's tables."""
 
-    GENERALIZED = "sa-gpb"
-    PICASO = "sa-pb"
-    ATTENTION = "sa-pma"
+    GENERALIZED = (
+        "sa-gpb",
+        "Generalized PICASO",
+        "Generalized PICASO pooling: faces and summary update each other, step by step (SA + GPB).",
+        "odd_one_out_faces",
+    )
+    PICASO = (
+        "sa-pb",
+        "PICASO",
+        "PICASO pooling: attention in steps, each output is the next query (SA + PB).",
+        "odd_one_out_faces_sa_pb",
+    )
+    ATTENTION = (
+        "sa-pma",
+        "Attention pooling",
+        "Pooling by one attention step, as in the Set Transformer (SA + PMA).",
+        "odd_one_out_faces_sa_pma",
+    )
 
 
 class Kind(StrEnum):
-    """Which face is wanted, as to the two attributes."""
+    """Kinds of face with respect to a pair of attributes."""
 
     FITS = "fits"
     ODD = "odd"
     ANY = "any"
 
 
-class Known(BaseModel):
-    """What there is in the room."""
+class OddOptions(BaseModel):
+    """What can be chosen in the room."""
 
-    sources: list[Source]
-    models: list[Model]
+    sources: list[Option]
+    models: list[Option]
     smallest: int
-    """Faces of a set."""
+    """Smallest number of faces in a set."""
     largest: int
 
 
 class Attributes(BaseModel):
-    """Of the faces of a source."""
+    """Attributes that faces of a source may have."""
 
     names: list[str]
 
 
 class Face(BaseModel):
-    """A face of a source, and what can be seen on it."""
+    """A face of a source and its attributes."""
 
     number: int
     attributes: list[str]
 
 
 class FaceSet(BaseModel):
-    """All faces but one share two attributes; one has neither."""
+    """A set in which all faces but one have both attributes of a pair; the odd one has neither."""
 
     faces: list[Face]
     pair: Annotated[list[str], Field(min_length=2, max_length=2)]
 
 
-class ScoresRequest(Gesture):
-    """How little does each face fit the others?"""
+class ScoresRequest(PageRequest):
+    """Score the faces of a set with one network."""
 
     model: ModelName
     source: SourceName = SourceName.DRAWN
@@ -99,209 +114,168 @@ class ScoresRequest(Gesture):
 
 
 class Scores(BaseModel):
-    """What a network says of a set."""
+    """Probabilities of being the odd face."""
+
+    scores: list[float]
+    """One probability per face; they sum to one."""
+    milliseconds: Milliseconds
+
+
+class ScoresResponse(Scores):
+    """The scores by one network."""
 
     model: ModelName
     gesture: int
-    scores: list[float]
-    """For each face how likely it is the odd one; they sum to one."""
-    milliseconds: float
-    """Of computing, without the way there and back."""
 
 
-NUM_DRAWN = 512
-SOURCE_DESCRIPTIONS = {
-    SourceName.DRAWN: ("drawn faces", "Drawn from a seed; training had none of them."),
-    SourceName.CELEBA: ("CelebA", "Photographs, of which the networks, trained on drawn faces, have never seen one."),
-}
-
-
-class Pool:
-    """The faces of one source, read when they are first needed.
+class FacePool:
+    """The faces of one source, loaded on first use.
 
     Args:
-        source: Which.
-        read: Gives the faces, and which of them are for tests.
+        source: Name of the source.
+        load: Returns the faces and the indices of those that are not in the training data.
     """
 
-    def __init__(self, source: SourceName, read: Callable[[], tuple[Faces, NDArray[np.int64]]]) -> None:
-        self.read = ReadOnce(SOURCE_DESCRIPTIONS[source][0], read)
+    def __init__(self, source: SourceName, load: Callable[[], tuple[Faces, NDArray[np.int64]]]) -> None:
+        self.data = LazyData(source.heading, load)
 
     @property
     def faces(self) -> Faces:
-        return self.read.wait()[0]
+        return self.data.wait()[0]
 
     @property
-    def numbers(self) -> NDArray[np.int64]:
-        """Those that training never has."""
-        return self.read.wait()[1]
+    def test_numbers(self) -> NDArray[np.int64]:
+        """Indices of the faces that are not in the training data."""
+        return self.data.wait()[1]
 
     def images(self, numbers: Sequence[int]) -> NDArray[np.uint8]:
-        self.check(numbers)
+        if max(numbers) >= len(self.faces):
+            raise RequestError(404, f"Faces are numbered from 0 to {len(self.faces) - 1}; got {max(numbers)}.")
         return np.asarray(self.faces.images[list(numbers)])
 
     def face(self, number: int) -> Face:
         has = self.faces.attributes[number]
-        return Face(number=number, attributes=[name for name, one in zip(self.faces.names, has, strict=True) if one])
-
-    def check(self, numbers: Sequence[int]) -> None:
-        known = len(self.faces)
-        if max(numbers) >= known:
-            raise Refused(404, f"There are {known} faces, counted from 0; {max(numbers)} is not among them.")
+        return Face(
+            number=number, attributes=[name for name, is_set in zip(self.faces.names, has, strict=True) if is_set]
+        )
 
     def columns(self, names: Sequence[str]) -> list[int]:
         for name in names:
             if name not in self.faces.names:
-                raise Refused(422, f"There is no attribute {name!r}; attributes are {', '.join(self.faces.names)}.")
+                raise RequestError(422, f"Unknown attribute {name!r}; choose one of {', '.join(self.faces.names)}.")
         return [self.faces.names.index(name) for name in names]
 
-    def draw(self, size: int, named: Sequence[str], *, seed: int) -> FaceSet:
-        """A set whose pair of attributes has those that are named; chance chooses the others."""
-        if len(set(named)) < len(named):
-            raise Refused(422, f"Two different attributes are needed; both are {in_words(named[:1])}.")
-        attributes, generator = self.faces.attributes[self.numbers], np.random.default_rng(seed)
+    def draw_set(self, size: int, names: Sequence[str], *, seed: int) -> FaceSet:
+        """Draw a set whose pair of attributes includes ``names``; the others are drawn at random."""
+        if len(set(names)) < len(names):
+            raise RequestError(422, f"The two attributes must differ; both are {format_attributes(names[:1])}.")
+        attributes, generator = self.faces.attributes[self.test_numbers], np.random.default_rng(seed)
         pairs = pairs_with_enough(attributes, size)
-        for column in self.columns(named):
+        for column in self.columns(names):
             pairs = pairs[(pairs == column).any(axis=1)]
         if len(pairs) == 0:
-            raise Refused(422, too_few(attributes[:, self.columns(named)], named, size))
+            raise RequestError(422, describe_shortage(attributes[:, self.columns(names)], names, size))
         pair = pairs[generator.integers(len(pairs))]
-        found = draw_odd_sets(attributes[:, pair], 1, size, generator=generator)
+        sets = draw_odd_sets(attributes[:, pair], 1, size, generator=generator)
         return FaceSet(
-            faces=[self.face(int(number)) for number in self.numbers[found.members[0]]],
+            faces=[self.face(int(number)) for number in self.test_numbers[sets.members[0]]],
             pair=[self.faces.names[int(column)] for column in pair],
         )
 
-    def another(self, kind: Kind, pair: Sequence[str], but: Sequence[int], *, seed: int) -> Face:
-        """A face with both attributes, with neither, or any, that is not among these."""
-        has = self.faces.attributes[self.numbers][:, self.columns(pair)]
-        wanted = {Kind.FITS: has.all(axis=1), Kind.ODD: ~has.any(axis=1), Kind.ANY: np.ones(len(has), dtype=bool)}
-        left = np.setdiff1d(self.numbers[wanted[kind]], np.array(but, dtype=np.int64))
-        if len(left) == 0:
-            raise Refused(422, "There is no such face that is not in the set already.")
-        return self.face(int(np.random.default_rng(seed).choice(left)))
+    def draw_face(self, kind: Kind, pair: Sequence[str], exclude: Sequence[int], *, seed: int) -> Face:
+        """Draw one face: with both attributes of a pair, with neither, or any."""
+        has = self.faces.attributes[self.test_numbers][:, self.columns(pair)]
+        matches = {Kind.FITS: has.all(axis=1), Kind.ODD: ~has.any(axis=1), Kind.ANY: np.ones(len(has), dtype=bool)}
+        candidates = np.setdiff1d(self.test_numbers[matches[kind]], np.array(exclude, dtype=np.int64))
+        if len(candidates) == 0:
+            raise RequestError(422, "All faces of this kind are in the set already; remove one first.")
+        return self.face(int(np.random.default_rng(seed).choice(candidates)))
 
 
-def too_few(has: NDArray[np.bool_], names: Sequence[str], size: int) -> str:
-    """Why there is no set of so many faces with these attributes, and what to do."""
+def describe_shortage(has: NDArray[np.bool_], names: Sequence[str], size: int) -> str:
+    """Explain why no set of this size can be drawn with these attributes, and what to choose instead."""
     if len(names) < 2:
-        named = f"{in_words(names)} and another attribute" if names else "two attributes"
+        pair = f"{format_attributes(names)} and any other attribute" if names else "any two attributes"
         return (
-            f"There are no {size - 1} faces with {named} beside one with neither, whichever one takes. Take "
-            f"{'another attribute, or ' if names else ''}fewer faces."
+            f"There are not enough faces for a set of {size}: no {size - 1} faces share {pair}. Choose "
+            f"{'another attribute or ' if names else ''}fewer faces."
         )
     both, neither = int(has.all(axis=1).sum()), int((~has.any(axis=1)).sum())
     return (
-        f"A set of {size} needs {size - 1} faces with {in_words(names)} and one with neither; there are {both} and "
-        f"{neither}. Take other attributes, or fewer faces."
+        f"A set of {size} needs {size - 1} faces with {format_attributes(names)} and one with neither; there are "
+        f"{both} and {neither}. Choose other attributes or fewer faces."
     )
 
 
-def in_words(names: Sequence[str]) -> str:
-    """Attributes as a person says them.
+def format_attributes(names: Sequence[str]) -> str:
+    """Join the names of attributes for a message.
 
     Example:
-        >>> in_words(["Big_Nose", "Smiling"])
+        >>> format_attributes(["Big_Nose", "Smiling"])
         'big nose and smiling'
     """
     return " and ".join(name.replace("_", " ").lower() for name in names)
 
 
-def pools() -> dict[SourceName, Pool]:
-    """Drawn faces, and CelebA if the folder of real data has it."""
-    found = {SourceName.DRAWN: Pool(SourceName.DRAWN, drawn)}
+def find_pools() -> dict[SourceName, FacePool]:
+    """Return the available sources: drawn faces, and CelebA if the data folder has it."""
+    pools = {SourceName.DRAWN: FacePool(SourceName.DRAWN, load_drawn)}
     root = data_root()
     if root is not None and (root / "celeba").is_dir():
-        found[SourceName.CELEBA] = Pool(SourceName.CELEBA, lambda: celeba(root / "celeba"))
-    return found
+        pools[SourceName.CELEBA] = FacePool(SourceName.CELEBA, lambda: load_celeba(root / "celeba"))
+    return pools
 
 
-def drawn() -> tuple[Faces, NDArray[np.int64]]:
-    faces = draw_faces(NUM_DRAWN, seed=DRAWN_SEED + 1)  # training has those of DRAWN_SEED
+def load_drawn() -> tuple[Faces, NDArray[np.int64]]:
+    faces = draw_faces(NUM_DRAWN, seed=DRAWN_SEED + 1)  # the training data has seed DRAWN_SEED
     return faces, np.arange(len(faces))
 
 
-def celeba(folder: Path) -> tuple[Faces, NDArray[np.int64]]:
+def load_celeba(folder: Path) -> tuple[Faces, NDArray[np.int64]]:
     faces = read_celeba(folder, cache_folder())
     return faces, faces.of_part("test")
 
 
-def told(sources: Sequence[SourceName]) -> list[Source]:
-    return [
-        Source(name=name, title=SOURCE_DESCRIPTIONS[name][0], about=SOURCE_DESCRIPTIONS[name][1]) for name in sources
-    ]
-
-
-FOLDERS = {
-    ModelName.GENERALIZED: "odd_one_out_faces",
-    ModelName.PICASO: "odd_one_out_faces_sa_pb",
-    ModelName.ATTENTION: "odd_one_out_faces_sa_pma",
-}
-MODEL_DESCRIPTIONS = {
-    ModelName.GENERALIZED: (
-        "SA + GPB",
-        "PICASO generalized: the set and its summary rewrite each other, step by step.",
-    ),
-    ModelName.PICASO: ("SA + PB", "PICASO: the summary asks the set again with its last answer."),
-    ModelName.ATTENTION: ("SA + PMA", "Attention pooling: the summary asks the set once."),
-}
-MOST_REMEMBERED = 4096
-"""Vectors of faces that a network keeps, so that changing one face of a set costs one look."""
-
-
 @dataclass(frozen=True)
-class Question:
-    """A set of faces."""
+class FaceSelection:
+    """Faces of one source, as a job."""
 
     source: SourceName
-    faces: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """How likely each face is the odd one."""
-
-    scores: list[float]
-    milliseconds: float
+    numbers: tuple[int, ...]
 
 
 class Scorer:
-    """One network, read when it is first asked."""
+    """One network, loaded on first use, with a cache of encoded faces."""
 
-    def __init__(self, folder: Path, pools: Mapping[SourceName, Pool]) -> None:
+    def __init__(self, folder: Path, pools: Mapping[SourceName, FacePool]) -> None:
         self.folder = folder
         self.pools = pools
         self.network: OddOneOutNetwork | None = None
         self.vectors: OrderedDict[tuple[SourceName, int], Tensor] = OrderedDict()
 
     @torch.no_grad()
-    def score(self, question: Question) -> Answer:
+    def score(self, selection: FaceSelection) -> Scores:
         if self.network is None:
             self.network = OddOneOutNetwork.from_pretrained(self.folder).float().eval()
-        pool = self.pools[question.source]
+        source, pool = selection.source, self.pools[selection.source]
         began = time.perf_counter()
-        unseen = [number for number in dict.fromkeys(question.faces) if (question.source, number) not in self.vectors]
-        if unseen:
-            looked = self.network.look(as_tensor(pool.images(unseen)))
-            self.vectors.update({(question.source, number): one for number, one in zip(unseen, looked, strict=True)})
-        vectors = torch.stack([self.vectors[question.source, number] for number in question.faces])
+        uncached = [number for number in dict.fromkeys(selection.numbers) if (source, number) not in self.vectors]
+        if uncached:
+            encoded = self.network.look(as_tensor(pool.images(uncached)))
+            self.vectors.update({(source, number): vector for number, vector in zip(uncached, encoded, strict=True)})
+        vectors = torch.stack([self.vectors[source, number] for number in selection.numbers])
         scores = self.network.scorer(vectors[None]).softmax(dim=1)[0]
         milliseconds = 1e3 * (time.perf_counter() - began)
-        while len(self.vectors) > MOST_REMEMBERED:
+        while len(self.vectors) > MAX_CACHED:
             self.vectors.popitem(last=False)
-        return Answer([round(score, 6) for score in scores.tolist()], round(milliseconds, 2))
+        return Scores(scores=[round(score, 6) for score in scores.tolist()], milliseconds=round(milliseconds, 2))
 
 
 class Scorers:
-    """All networks that are there, as work for a lane."""
+    """All available networks, for a worker."""
 
-    def __init__(self, folders: Mapping[ModelName, Path], pools: Mapping[SourceName, Pool]) -> None:
-        self.all = {name: Scorer(folder, pools) for name, folder in folders.items()}
+    def __init__(self, folders: Mapping[ModelName, Path], pools: Mapping[SourceName, FacePool]) -> None:
+        self.by_name = {name: Scorer(folder, pools) for name, folder in folders.items()}
 
-    def work(self, kind: str, questions: list[Question]) -> list[Any]:
-        return [or_error(self.all[ModelName(kind)].score, question) for question in questions]
-
-    def told(self) -> list[Model]:
-        return [
-            Model(name=name, title=MODEL_DESCRIPTIONS[name][0], about=MODEL_DESCRIPTIONS[name][1]) for name in self.all
-        ]
+    def run(self, kind: str, selections: list[FaceSelection]) -> list[Any]:
+        return [result_or_error(self.by_name[ModelName(kind)].score, selection) for selection in selections]

@@ -1,4 +1,4 @@
-"""The routes of the room: which faces and networks there are, a set, another face, a picture, and scores of a set."""
+"""Routes of the room: sources and networks, a set of faces, one more face, an image, the scores of a set."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -6,98 +6,103 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from picaset.lab.data.face_sets import LARGEST, SMALLEST
-from picaset.studio.lane import Lane
-from picaset.studio.pictures import IS_PICTURE, Picture, png_of
+from picaset.studio.background import Worker
+from picaset.studio.pictures import PNG_RESPONSES, PngResponse, encode_png
 from picaset.studio.rooms import Room, Settings
 from picaset.studio.rooms.odd.faces import (
-    FOLDERS,
-    SOURCE_DESCRIPTIONS,
     AttributeName,
     Attributes,
     Face,
     FaceNumber,
+    FacePool,
+    FaceSelection,
     FaceSet,
     Kind,
-    Known,
-    Pool,
-    Question,
+    ModelName,
+    OddOptions,
     Scorers,
-    Scores,
     ScoresRequest,
+    ScoresResponse,
     SetSize,
     SourceName,
-    pools,
-    told,
+    find_pools,
 )
-from picaset.studio.schemas import REFUSALS, Seed, check_is_there, without_data
+from picaset.studio.schemas import ERROR_RESPONSES, Option, Seed, missing_data
 
 
 def build_odd_room(settings: Settings) -> Room | None:
-    """The room, if one of its networks is there."""
-    folders = settings.networks(FOLDERS)
+    """Build the room if at least one of its networks exists."""
+    folders = settings.find_networks(ModelName)
     if not folders:
         return None
-    faces = pools()
-    scorers = Scorers(folders, faces)
-    lane = Lane(scorers.work, list(folders), advice="Use fewer faces.")
-    few = Question(SourceName.DRAWN, tuple(range(SMALLEST)))
-    router = router_of(faces, scorers, lane)
-    return Room("odd", "Odd one out", router, warm=lambda: lane.warm(few), close=lane.close)
+    pools = find_pools()
+    scorers = Scorers(folders, pools)
+    worker = Worker(scorers.run, list(folders), advice="Use fewer faces.")
+    smallest = FaceSelection(SourceName.DRAWN, tuple(range(SMALLEST)))
+    router = create_router(settings, pools, scorers, worker)
+    return Room("odd", "Odd one out", router, warm=lambda: worker.warm(smallest), close=worker.close)
 
 
-def router_of(faces: Mapping[SourceName, Pool], scorers: Scorers, lane: Lane) -> APIRouter:
-    router = APIRouter(responses=REFUSALS)
+def create_router(
+    settings: Settings, pools: Mapping[SourceName, FacePool], scorers: Scorers, worker: Worker
+) -> APIRouter:
+    router = APIRouter(responses=ERROR_RESPONSES)
 
-    def pool(source: SourceName) -> Pool:
-        if source not in faces:
-            raise without_data(SOURCE_DESCRIPTIONS[source][0])
-        return faces[source]
+    def pool(source: SourceName) -> FacePool:
+        if source not in pools:
+            raise missing_data(source.heading)
+        return pools[source]
 
-    @router.get("/known")
-    async def known() -> Known:
-        """Where faces come from, and who scores them."""
-        return Known(sources=told(list(faces)), models=scorers.told(), smallest=SMALLEST, largest=LARGEST)
+    @router.get("/options")
+    async def options() -> OddOptions:
+        """List the sources of faces, the networks and the sizes of a set."""
+        return OddOptions(
+            sources=[Option.of(name) for name in pools],
+            models=[Option.of(name) for name in scorers.by_name],
+            smallest=SMALLEST,
+            largest=LARGEST,
+        )
 
     @router.get("/attributes")
     def attributes(source: SourceName = SourceName.DRAWN) -> Attributes:
-        """What faces of a source may have."""
+        """List the attributes of a source."""
         return Attributes(names=list(pool(source).faces.names))
 
     @router.get("/set")
-    def new_set(
+    def draw_set(
         source: SourceName = SourceName.DRAWN,
         size: Annotated[SetSize, Query()] = 8,
         first: AttributeName | None = None,
         second: AttributeName | None = None,
         seed: Annotated[Seed, Query()] = 0,
     ) -> FaceSet:
-        """Faces of which all but one have two attributes; chance chooses those that are not named."""
-        return pool(source).draw(size, [name for name in (first, second) if name is not None], seed=seed)
+        """Draw a set in which all faces but one have two attributes; omitted attributes are drawn at random."""
+        return pool(source).draw_set(size, [name for name in (first, second) if name is not None], seed=seed)
 
     @router.get("/another")
-    def another(
+    def draw_face(
         first: AttributeName,
         second: AttributeName,
         kind: Kind = Kind.ANY,
         source: SourceName = SourceName.DRAWN,
-        but: Annotated[list[FaceNumber], Query(max_length=LARGEST)] = [],  # noqa: B006 - FastAPI copies it
+        exclude: Annotated[list[FaceNumber], Query(max_length=LARGEST)] = [],  # noqa: B006 - FastAPI copies it
         seed: Annotated[Seed, Query()] = 0,
     ) -> Face:
-        """One more face, that is not among these."""
-        return pool(source).another(kind, [first, second], but, seed=seed)
+        """Draw one more face that is not among those excluded."""
+        return pool(source).draw_face(kind, [first, second], exclude, seed=seed)
 
-    @router.get("/face/{source}/{number}", response_class=Picture, responses=IS_PICTURE)
-    def picture(source: SourceName, number: Annotated[FaceNumber, Path()]) -> Picture:
-        """A face."""
-        return Picture(png_of(pool(source).images([number])[0]))
+    @router.get("/face/{source}/{number}", response_class=PngResponse, responses=PNG_RESPONSES)
+    def picture(source: SourceName, number: Annotated[FaceNumber, Path()]) -> PngResponse:
+        """Return the image of a face."""
+        return PngResponse(encode_png(pool(source).images([number])[0]))
 
     @router.post("/scores")
-    async def scores(asked: ScoresRequest) -> Scores:
-        """How likely each face of a set is the odd one, as one network sees it."""
-        check_is_there(asked.model, scorers.all)
-        await pool(asked.source).read.ready()
-        question = Question(asked.source, tuple(asked.faces))
-        found = await lane.ask(asked.model, question, page=asked.page, gesture=asked.gesture)
-        return Scores(model=asked.model, gesture=asked.gesture, scores=found.scores, milliseconds=found.milliseconds)
+    async def scores(request: ScoresRequest) -> ScoresResponse:
+        """Return the probability of each face of being the odd one, by one network."""
+        settings.check_network(request.model, scorers.by_name)
+        await pool(request.source).data.ready()
+        selection = FaceSelection(request.source, tuple(request.faces))
+        result = await worker.submit(request.model, selection, page=request.page, gesture=request.gesture)
+        return ScoresResponse(model=request.model, gesture=request.gesture, **dict(result))
 
     return router

@@ -1,70 +1,70 @@
-// One tile for each face: its picture, what each network says of it, and what is true of it once that is revealed.
+// The tile of a face: its image, its score by each network, and its attributes once the solution is revealed.
 
-import { element, write } from "/static/element.js";
+import { element, setText } from "/static/element.js";
 
-export function inWords(name) {
+export function formatAttribute(name) {
   return name.replaceAll("_", " ").toLowerCase();
 }
 
 export class Tile {
   constructor(face, source, models, { swap, remove }) {
     this.face = face;
-    this.place = element("span", { className: "place" });
-    this.swap = element("button", { type: "button", textContent: "↻", title: "Swap for another face" });
+    this.label = element("span", { className: "place" });
+    this.swap = element("button", { type: "button", textContent: "↻", title: "Replace with another face" });
     this.remove = element("button", { type: "button", textContent: "×", title: "Remove this face" });
     this.swap.addEventListener("click", () => swap(this));
     this.remove.addEventListener("click", () => remove(this));
     this.image = element("img", { src: `/api/odd/face/${source}/${face.number}`, width: 128, height: 128 });
     this.image.addEventListener("error", () => this.image.replaceWith(
-      element("p", { className: "hint", textContent: "This picture cannot be shown." })));
-    this.truth = element("p", { className: "truth" });
-    this.said = models.map((model, index) => {
+      element("p", { className: "hint", textContent: "This image cannot be loaded." })));
+    this.solution = element("p", { className: "solution" });
+    this.scores = models.map((model, index) => {
       const bar = element("div", { className: "bar" });
       const number = element("span", { className: "number", textContent: "–" });
-      const row = element("div", { className: "said waiting", data: { model: String(index) } },
-        element("span", { className: "who", textContent: model.title }), number,
+      const row = element("div", { className: "face-score waiting", data: { model: String(index) } },
+        element("span", { className: "network", textContent: model.title }), number,
         element("div", { className: "track", attributes: { "aria-hidden": "true" } }, bar));
       return { row, bar, number };
     });
     this.element = element("li", { className: "face" },
-      element("div", { className: "head" }, this.place, element("span", {}, this.swap, this.remove)),
-      this.image, ...this.said.map(({ row }) => row), this.truth);
+      element("div", { className: "head" }, this.label, element("span", {}, this.swap, this.remove)),
+      this.image, ...this.scores.map(({ row }) => row), this.solution);
   }
 
-  number(place) {
-    write(this.place, `Face ${place + 1}`);
-    this.image.alt = `Face ${place + 1}`;
-    this.swap.ariaLabel = `Swap face ${place + 1} for another`;
-    this.remove.ariaLabel = `Remove face ${place + 1}`;
+  setNumber(index) {
+    setText(this.label, `Face ${index + 1}`);
+    this.image.alt = `Face ${index + 1}`;
+    this.swap.ariaLabel = `Replace face ${index + 1} with another`;
+    this.remove.ariaLabel = `Remove face ${index + 1}`;
   }
 
   show(model, score, isTop) {
-    const { row, bar, number } = this.said[model];
+    const { row, bar, number } = this.scores[model];
     row.classList.remove("waiting");
     row.classList.toggle("top", isTop);
     bar.style.width = `${(100 * score).toFixed(1)}%`;
-    write(number, `${isTop ? "◆ " : ""}${score.toFixed(2)}`);
+    setText(number, `${isTop ? "◆ " : ""}${score.toFixed(2)}`);
     this.frame();
   }
 
   wait() {
-    for (const { row } of this.said) row.classList.add("waiting");
+    for (const { row } of this.scores) row.classList.add("waiting");
   }
 
-  // The most suspicious of any network is framed.
+  // Frames the face if it has the highest score of any network.
   frame() {
-    this.element.classList.toggle("suspected", this.said.some(({ row }) => row.classList.contains("top")));
+    this.element.classList.toggle("suspected", this.scores.some(({ row }) => row.classList.contains("top")));
   }
 
-  // How many of the two attributes the face has.
-  shares(pair) {
+  // Number of attributes of the pair that the face has.
+  countShared(pair) {
     return pair.filter((name) => this.face.attributes.includes(name)).length;
   }
 
-  reveal(pair, isShown) {
-    const shares = this.shares(pair);
-    const has = pair.filter((name) => this.face.attributes.includes(name)).map(inWords);
-    this.element.classList.toggle("is-odd", isShown && shares === 0);
-    write(this.truth, !isShown ? "" : shares === 0 ? "odd: has neither" : has.join(", "));
+  reveal(pair, isRevealed) {
+    const shared = this.countShared(pair);
+    const has = pair.filter((name) => this.face.attributes.includes(name)).map(formatAttribute);
+    this.element.classList.toggle("is-odd", isRevealed && shared === 0);
+    setText(this.solution, !isRevealed ? "" : shared === 0 ? "odd one out: has neither" : has.join(", "));
   }
 }

@@ -1,1 +1,1 @@
-"""Runs as they train, their settings side by side, and the tables of the paper."""
+"""Runs: training curves, settings side by side, and the tables of the paper."""

@@ -1,10 +1,7 @@
-"""Reading run directories that others may be writing, have broken, or have filled with something else.
-
-What the page gets of runs, typed.
-"""
+"""Read run directories, including directories that are being written, are damaged, or hold something else."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,31 +12,39 @@ from picaset.lab.reports.records import Record, read_record
 from picaset.lab.reports.reproduction import tables_of
 from picaset.lab.training.run_directory import RunDirectory
 
+Result = TypeVar("Result")
+MAX_RUNS = 500
+MAX_CURVE_POINTS = 2000
+MAX_FILE_BYTES = 20_000_000
+FILES = ("config.json", "environment.json", "metrics.jsonl", "result.json")
+SMOKE_NOTE = ": a few training steps each, to test that everything works. Their scores say nothing about the methods."
+
 
 class RunSummary(BaseModel):
     """A run in the list."""
 
     name: str
-    """Of its folder."""
+    """Name of its directory."""
     kind: str
+    """The task."""
     finished: bool
     step: int
     steps: int
     score: float | None
-    """The last one."""
+    """The last score."""
     version: str
-    """Changes when the run does."""
+    """Changes whenever the run does."""
     problem: str | None = None
-    """Why it cannot be read."""
+    """Reason why the run cannot be read."""
 
 
 class RunList(BaseModel):
-    """Everything in the folder."""
+    """All runs of a folder."""
 
     folder: str
     runs: list[RunSummary]
     version: str
-    """Changes when any run does."""
+    """Changes whenever a run does."""
 
 
 class Setting(BaseModel):
@@ -55,20 +60,20 @@ class RunDetail(BaseModel):
     name: str
     version: str
     curves: dict[str, list[float | None]]
-    """Each measure, as long as ``curves["step"]``."""
+    """Values of each metric at ``curves["step"]``."""
     settings: list[Setting]
 
 
 class TableCell(BaseModel):
-    """What was found, and what was published."""
+    """A measured value and the published one."""
 
-    found: str
+    measured: str
     published: str
     best: bool
 
 
-class TableOfPaper(BaseModel):
-    """A table with ours beside theirs."""
+class PaperTable(BaseModel):
+    """A table of the paper, with measured values."""
 
     title: str
     columns: list[str]
@@ -76,65 +81,60 @@ class TableOfPaper(BaseModel):
     notes: list[str]
 
 
-class Tables(BaseModel):
-    """All that the finished runs allow."""
+class PaperTables(BaseModel):
+    """All tables for which there are finished runs."""
 
     about: str
-    tables: list[TableOfPaper]
+    tables: list[PaperTable]
 
 
-MOST_RUNS = 500
-MOST_CURVE_POINTS = 2000
-LARGEST_FILE = 20_000_000
-FILES = ("config.json", "environment.json", "metrics.jsonl", "result.json")
-Found = TypeVar("Found")
-TRIAL = ": a few steps each, to see that everything works. What they scored says nothing about the methods."
-
-
-def run_folders(folder: Path) -> dict[str, Path]:
-    """The run directories by name; the browser chooses among these names, and no other path is opened."""
+def find_runs(folder: Path) -> dict[str, Path]:
+    """Return the run directories by name; the page can refer to these names only."""
     try:
-        found = sorted(path for path in folder.iterdir() if (path / "config.json").is_file())
+        paths = sorted(path for path in folder.iterdir() if (path / "config.json").is_file())
     except OSError:
         return {}
-    return {path.name: path for path in found[:MOST_RUNS]}
+    return {path.name: path for path in paths[:MAX_RUNS]}
 
 
 def version_of(path: Path) -> str:
-    """Changes whenever one of the run's files does."""
+    """Return a string that changes whenever one of the run's files does."""
     stamps = list[int]()
     for name in FILES:
         try:
-            found = (path / name).stat()
-            stamps += [found.st_mtime_ns, found.st_size]
+            status = (path / name).stat()
+            stamps += [status.st_mtime_ns, status.st_size]
         except OSError:
             stamps += [0, 0]
-    return f"{hash(tuple(stamps)) & 0xFFFFFFFFFFFF:012x}"
+    return hash_of(stamps)
 
 
-def explained(read: Callable[[], Found], path: Path) -> tuple[Found | None, str | None]:
-    """What was read, or why it could not be, without the path to the folder."""
+def hash_of(values: Iterable[object]) -> str:
+    return f"{hash(tuple(values)) & 0xFFFFFFFFFFFF:012x}"
+
+
+def read_or_explain(read: Callable[[], Result], path: Path) -> tuple[Result | None, str | None]:
+    """Return the result of ``read``, or the reason why it failed, without the path to the folder."""
     try:
         for name in FILES:
-            if (path / name).is_file() and (path / name).stat().st_size > LARGEST_FILE:
-                raise ValueError(f"{name} is larger than {LARGEST_FILE / 1e6:.0f} MB; this is not a run of picaset.")
+            if (path / name).is_file() and (path / name).stat().st_size > MAX_FILE_BYTES:
+                raise ValueError(f"{name} is larger than {MAX_FILE_BYTES / 1e6:.0f} MB; this is not a run of picaset.")
         return read(), None
     except OSError as error:
         return None, f"{Path(str(error.filename or path)).name}: {error.strerror or error}"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        said = str(error) if isinstance(error, ValueError) else f"something in it is not what it should be ({error!r})"
-        return None, said.replace(f"{path}/", "").replace(str(path), path.name)
+        message = str(error) if isinstance(error, ValueError) else f"a file has unexpected content ({error!r})"
+        return None, message.replace(f"{path}/", "").replace(str(path), path.name)
 
 
 def list_runs(folder: Path) -> RunList:
-    runs = [summary_of(path, version_of(path)) for path in run_folders(folder).values()]
-    version = f"{hash(tuple(run.version for run in runs)) & 0xFFFFFFFFFFFF:012x}"
-    return RunList(folder=str(folder), runs=runs, version=version)
+    runs = [read_summary(path, version_of(path)) for path in find_runs(folder).values()]
+    return RunList(folder=str(folder), runs=runs, version=hash_of(run.version for run in runs))
 
 
-@lru_cache(maxsize=2 * MOST_RUNS)
-def summary_of(path: Path, version: str) -> RunSummary:
-    """A run in the list; read again when it has changed."""
+@lru_cache(maxsize=2 * MAX_RUNS)
+def read_summary(path: Path, version: str) -> RunSummary:
+    """Summarize a run; ``version`` makes the cache read it again when it has changed."""
 
     def read() -> RunSummary:
         directory = RunDirectory.open(path)
@@ -147,96 +147,89 @@ def summary_of(path: Path, version: str) -> RunSummary:
             finished=finished,
             step=experiment.training.steps if finished else int(last.get("step", 0)),
             steps=experiment.training.steps,
-            score=number(last.get("score")),
+            score=finite_number(last.get("score")),
             version=version,
         )
 
-    found, problem = explained(read, path)
-    if found is None:
-        return RunSummary(
-            name=path.name, kind="", finished=False, step=0, steps=0, score=None, version=version, problem=problem
-        )
-    return found
-
-
-def detail_of(path: Path) -> tuple[RunDetail | None, str | None]:
-    """Curves and settings, or why there are none."""
-    return explained(lambda: read_detail(path), path)
+    summary, problem = read_or_explain(read, path)
+    return summary or RunSummary(
+        name=path.name, kind="", finished=False, step=0, steps=0, score=None, version=version, problem=problem
+    )
 
 
 def read_detail(path: Path) -> RunDetail:
+    """Read curves and settings; long curves are thinned."""
     version = version_of(path)
     directory = RunDirectory.open(path)
-    metrics = [entry for entry in directory.metrics if number(entry.get("step")) is not None]
-    kept = metrics[:: max(1, math.ceil(len(metrics) / MOST_CURVE_POINTS))]
-    if metrics and kept[-1] is not metrics[-1]:
-        kept.append(metrics[-1])
-    names = dict.fromkeys(name for entry in kept for name, value in entry.items() if number(value) is not None)
-    described = directory.experiment.to_json()
+    metrics = [entry for entry in directory.metrics if finite_number(entry.get("step")) is not None]
+    sample = metrics[:: max(1, math.ceil(len(metrics) / MAX_CURVE_POINTS))]
+    if metrics and sample[-1] is not metrics[-1]:
+        sample.append(metrics[-1])
+    names = dict.fromkeys(name for entry in sample for name, value in entry.items() if finite_number(value) is not None)
+    experiment = directory.experiment.to_json()
     environment = directory.environment if (path / "environment.json").is_file() else {}
     settings = {
-        **{name: described[name] for name in ("name", "profile", "kind")},
-        **described["task"],
-        **{f"training: {name}": value for name, value in described["training"].items()},
+        **{name: experiment[name] for name in ("name", "profile", "kind")},
+        **experiment["task"],
+        **{f"training: {name}": value for name, value in experiment["training"].items()},
         **{name: environment[name] for name in ("commit", "hardware", "data") if name in environment},
     }
     return RunDetail(
         name=path.name,
         version=version,
-        curves={name: [number(entry.get(name)) for entry in kept] for name in names},
-        settings=[Setting(name=name, value=in_words(value)) for name, value in settings.items()],
+        curves={name: [finite_number(entry.get(name)) for entry in sample] for name in names},
+        settings=[Setting(name=name, value=format_value(value)) for name, value in settings.items()],
     )
 
 
-def number(value: Any) -> float | None:
-    """A finite number, or None."""
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if usable else None
+def finite_number(value: Any) -> float | None:
+    """Return a finite number as float, and None for anything else."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number else None
 
 
-def in_words(value: Any) -> str:
-    """A setting as it is read.
+def format_value(value: Any) -> str:
+    """Format the value of a setting.
 
     Example:
-        >>> in_words(True), in_words([300, 600]), in_words(0.001)
+        >>> format_value(True), format_value([300, 600]), format_value(0.001)
         ('yes', '300, 600', '0.001')
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(map(in_words, value))  # pyright: ignore[reportUnknownArgumentType]
+        return ", ".join(map(format_value, value))  # pyright: ignore[reportUnknownArgumentType]
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def tables_from(folders: Sequence[Path]) -> Tables:
-    """The paper's tables, from the largest profile that has finished runs; broken runs are left out."""
+def build_tables(folders: Sequence[Path]) -> PaperTables:
+    """Build the paper's tables from the largest profile that has finished runs; unreadable runs are left out."""
     records = dict[tuple[str, str, int], Record]()
     for folder in folders:
-        for path in run_folders(folder).values():
-            record, _ = explained(lambda path=path: read_record(path), path)
+        for path in find_runs(folder).values():
+            record, _ = read_or_explain(lambda path=path: read_record(path), path)
             if record is not None:
                 records.setdefault(record.key, record)
     for profile in ("paper", "quick", "smoke"):
         used = [record for record in records.values() if record.experiment.profile == profile]
         if not used:
             continue
-        tables, problem = explained(lambda used=used: tables_of(used, folders), folders[0])
+        tables, problem = read_or_explain(lambda used=used: tables_of(used, folders), folders[0])
         if tables:
-            is_trial = profile == "smoke"
-            about = f"From {len(used)} finished runs, profile {profile}" + (TRIAL if is_trial else ".")
-            return Tables(about=about, tables=[shown(table, judged=not is_trial) for table in tables])
+            is_smoke = profile == "smoke"
+            about = f"From {len(used)} finished runs, profile {profile}" + (SMOKE_NOTE if is_smoke else ".")
+            return PaperTables(about=about, tables=[to_response(table, mark_best=not is_smoke) for table in tables])
         if problem:
-            return Tables(about=f"The tables could not be made: {problem}", tables=[])
-    return Tables(about="There is no finished run to make a table of.", tables=[])
+            return PaperTables(about=f"The tables could not be built: {problem}", tables=[])
+    return PaperTables(about="There are no finished runs to build a table from.", tables=[])
 
 
-def shown(table: Any, *, judged: bool) -> TableOfPaper:
-    """A table for the page; where nothing in it can be judged, nothing is the best."""
-    return TableOfPaper(
+def to_response(table: Any, *, mark_best: bool) -> PaperTable:
+    return PaperTable(
         title=table.title,
         columns=list(table.columns),
         rows=[
-            [TableCell(found=cell.found, published=cell.published, best=cell.best and judged) for cell in row]
+            [TableCell(measured=cell.found, published=cell.published, best=cell.best and mark_best) for cell in row]
             for row in table.rows
         ],
         notes=list(table.notes),

@@ -1,188 +1,179 @@
-// The room: a list of runs, the curves of those that are chosen, their settings, and the tables of the paper.
+// The room of runs: a list, the curves and settings of the selected runs, and the tables of the paper.
 
-import { ask } from "/static/ask.js";
-import { offer } from "/static/element.js";
-import { settle, tell } from "/static/notice.js";
-import { colours as readColours } from "/static/palette.js";
+import { fetchJson } from "/static/request.js";
+import { element, fillSelect } from "/static/element.js";
+import { clearErrors, showNotice } from "/static/notice.js";
+import { readColours } from "/static/palette.js";
 import { Chart } from "./chart.js";
-import { made, paperTable, settingsTable } from "./tables.js";
+import { paperTable, settingsTable } from "./tables.js";
 
-const EVERY = 2000; // milliseconds between looks at the folder
-const MOST_CHOSEN = 8;
+const INTERVAL = 2000; // milliseconds between updates of the list
+const MAX_SELECTED = 8;
 const section = document.querySelector("#room-runs");
-const part = (selector) => section.querySelector(selector);
-const chosen = new Map(); // name -> number of its colour
+const find = (selector) => section.querySelector(selector);
+const selected = new Map(); // name -> index of its colour
 const details = new Map();
 let colours = readColours();
 let runs = [];
-let papers = []; // tables
-let seen = "";
+let paperTables = [];
+let version = "";
 let timer = null;
-let begun = false;
-let isGone = false; // the studio did not answer the last look
-const chart = new Chart(part("#runs-chart"), () => colours);
+let isListening = false;
+let isOffline = false; // the last update failed
+const chart = new Chart(find("#runs-chart"), () => colours);
 
-async function look() {
+async function update() {
   try {
-    const found = await ask("/api/runs/list", { aside: true });
-    if (isGone) settle();
-    isGone = false;
-    part("#runs-folder").textContent = found.folder;
-    if (found.version === seen) return;
-    const first = seen === "";
-    seen = found.version;
-    ({ runs } = found);
-    if (first) chooseSome();
-    list();
-    await refresh();
-    tables();
+    const list = await fetchJson("/api/runs/list", { background: true });
+    if (isOffline) clearErrors();
+    isOffline = false;
+    find("#runs-folder").textContent = list.folder;
+    if (list.version === version) return;
+    const isFirst = version === "";
+    ({ runs, version } = list);
+    if (isFirst) selectSome();
+    showList();
+    await loadDetails();
+    loadTables();
   } catch (error) {
-    if (!isGone) tell(error.message);
-    isGone = true;
+    if (!isOffline) showNotice(error.message);
+    isOffline = true;
   }
 }
 
-// Something to look at: what trains now, or else a few of the task that has most runs.
-function chooseSome() {
-  const whole = runs.filter((run) => !run.problem);
-  const training = whole.filter((run) => !run.finished);
-  const count = (kind) => whole.filter((run) => run.kind === kind).length;
-  const finished = whole.filter((run) => run.score !== null && !run.name.includes("ablation"))
-    .sort((one, other) => count(other.kind) - count(one.kind));
-  for (const run of (training.length ? training : finished).slice(0, 4)) choose(run.name);
+// Initial selection: runs in progress, or else a few of the task that has most runs.
+function selectSome() {
+  const readable = runs.filter((run) => !run.problem);
+  const training = readable.filter((run) => !run.finished);
+  const count = (kind) => readable.filter((run) => run.kind === kind).length;
+  const finished = readable.filter((run) => run.score !== null && !run.name.includes("ablation"))
+    .sort((a, b) => count(b.kind) - count(a.kind));
+  for (const run of (training.length ? training : finished).slice(0, 4)) select(run.name);
 }
 
-function choose(name) {
-  const taken = new Set(chosen.values());
-  chosen.set(name, Array.from({ length: MOST_CHOSEN }, (_, index) => index).find((index) => !taken.has(index)));
+function select(name) {
+  const taken = new Set(selected.values());
+  selected.set(name, Array.from({ length: MAX_SELECTED }, (_, index) => index).find((index) => !taken.has(index)));
 }
 
-function list() {
-  const wanted = part("#runs-filter").value.toLowerCase();
-  const shown = runs.filter((run) => run.name.toLowerCase().includes(wanted));
+function showList() {
+  const filter = find("#runs-filter").value.toLowerCase();
+  const shown = runs.filter((run) => run.name.toLowerCase().includes(filter));
   const focused = document.activeElement?.closest?.("#runs-list label")?.dataset.run;
-  part("#runs-list").replaceChildren(...shown.map(entry));
-  if (focused) part(`#runs-list label[data-run="${CSS.escape(focused)}"] input`)?.focus();
-  const broken = runs.filter((run) => run.problem).length;
-  const which = shown.length ? `${shown.length} of ${runs.length} runs` : "No run has that in its name";
-  part("#runs-count").textContent = runs.length
-    ? `${which}${broken ? `, ${broken} cannot be read` : ""}`
-    : "No runs here yet; make one with: picaset train clustering-ours --profile smoke";
+  find("#runs-list").replaceChildren(...shown.map(listItem));
+  if (focused) find(`#runs-list label[data-run="${CSS.escape(focused)}"] input`)?.focus();
+  const unreadable = runs.filter((run) => run.problem).length;
+  const count = shown.length ? `${shown.length} of ${runs.length} runs` : "No run matches";
+  find("#runs-count").textContent = runs.length
+    ? `${count}${unreadable ? `, ${unreadable} cannot be read` : ""}`
+    : "No runs yet; train one with: picaset train clustering-ours --profile smoke";
 }
 
-function entry(run) {
-  const item = made("li");
-  const label = made("label");
-  label.dataset.run = run.name;
-  const box = Object.assign(document.createElement("input"), {
-    type: "checkbox", checked: chosen.has(run.name), disabled: Boolean(run.problem),
-  });
+function listItem(run) {
+  const box = element("input", { type: "checkbox", checked: selected.has(run.name), disabled: Boolean(run.problem) });
   box.addEventListener("change", () => toggle(run.name, box));
-  const swatch = Object.assign(made("span"), { className: "swatch" });
-  if (chosen.has(run.name)) swatch.style.background = colours.components[chosen.get(run.name)];
-  const state = Object.assign(made("span", stateOf(run)), { className: "state" });
-  label.append(box, swatch, Object.assign(made("span", run.name), { className: "name" }), state);
-  if (run.problem) label.className = "broken";
-  item.append(label);
-  return item;
+  const swatch = element("span", { className: "swatch" });
+  if (selected.has(run.name)) swatch.style.background = colours.components[selected.get(run.name)];
+  return element("li", {}, element("label", { className: run.problem ? "broken" : "", data: { run: run.name } },
+    box, swatch, element("span", { className: "name" }, run.name), element("span", { className: "state" }, describeState(run))));
 }
 
-function stateOf(run) {
+function describeState(run) {
   if (run.problem) return `⚠ cannot be read: ${run.problem}`;
   const score = run.score === null ? "" : `, score ${run.score.toPrecision(4)}`;
-  return run.finished ? `finished, ${run.steps} steps${score}` : `training or stopped at step ${run.step} of ${run.steps}${score}`;
+  return run.finished ? `finished, ${run.steps} steps${score}` : `in progress or stopped at step ${run.step} of ${run.steps}${score}`;
 }
 
 function toggle(name, box) {
-  if (box.checked && chosen.size >= MOST_CHOSEN) {
+  if (box.checked && selected.size >= MAX_SELECTED) {
     box.checked = false;
-    tell(`At most ${MOST_CHOSEN} runs can be told apart; take one away first.`, { stays: true });
+    showNotice(`At most ${MAX_SELECTED} runs can be compared; deselect one first.`, { sticky: true });
     return;
   }
-  if (box.checked) choose(name);
-  else chosen.delete(name);
-  list();
-  refresh();
+  if (box.checked) select(name);
+  else selected.delete(name);
+  showList();
+  loadDetails();
 }
 
-async function refresh() {
+async function loadDetails() {
   const versions = new Map(runs.map((run) => [run.name, run.version]));
-  await Promise.all([...chosen.keys()].map(async (name) => {
+  await Promise.all([...selected.keys()].map(async (name) => {
     if (details.get(name)?.version === versions.get(name)) return;
     try {
-      details.set(name, await ask(`/api/runs/run/${encodeURIComponent(name)}`));
+      details.set(name, await fetchJson(`/api/runs/run/${encodeURIComponent(name)}`));
     } catch (error) {
-      chosen.delete(name);
+      selected.delete(name);
       details.delete(name);
-      tell(error.message);
+      showNotice(error.message);
     }
   }));
   draw();
 }
 
 function draw() {
-  const shown = [...chosen.keys()].map((name) => details.get(name)).filter(Boolean);
-  const measures = [...new Set(shown.flatMap((detail) => Object.keys(detail.curves)))].filter((name) => name !== "step");
-  const select = part("#runs-measure");
-  const wanted = measures.includes(select.value) ? select.value : measures.includes("score") ? "score" : measures[0];
-  select.replaceChildren(...measures.map((name) => new Option(name.replaceAll("_", " "), name, false, name === wanted)));
-  const curves = shown.filter((detail) => detail.curves[wanted]).map((detail) => ({
+  const shown = [...selected.keys()].map((name) => details.get(name)).filter(Boolean);
+  const metrics = [...new Set(shown.flatMap((detail) => Object.keys(detail.curves)))].filter((name) => name !== "step");
+  const menu = find("#runs-measure");
+  const metric = metrics.includes(menu.value) ? menu.value : metrics.includes("score") ? "score" : metrics[0];
+  menu.replaceChildren(...metrics.map((name) => new Option(name.replaceAll("_", " "), name, false, name === metric)));
+  const curves = shown.filter((detail) => detail.curves[metric]).map((detail) => ({
     name: detail.name,
-    colour: colours.components[chosen.get(detail.name)],
+    colour: colours.components[selected.get(detail.name)],
     steps: detail.curves.step,
-    values: detail.curves[wanted],
+    values: detail.curves[metric],
   }));
-  chart.show(wanted ?? "", curves);
-  part("#runs-last").textContent = curves.length
+  chart.show(metric ?? "", curves);
+  find("#runs-last").textContent = curves.length
     ? curves.map((curve) => `${curve.name}: ${curve.values.at(-1)?.toPrecision(4) ?? "–"} at step ${curve.steps.at(-1)}`).join(" · ")
-    : "Choose a run to see its curve.";
-  part("#runs-settings").replaceChildren(
-    shown.length ? settingsTable(shown, part("#runs-differing").checked) : made("p", "Choose runs to compare their settings."),
+    : "Select a run to see its curve.";
+  find("#runs-settings").replaceChildren(
+    shown.length ? settingsTable(shown, find("#runs-differing").checked) : element("p", {}, "Select runs to compare their settings."),
   );
 }
 
-async function tables() {
+async function loadTables() {
   try {
-    const found = await ask("/api/runs/tables");
-    part("#runs-tables-about").textContent = found.about;
-    papers = found.tables;
-    const kept = part("#runs-table").value;
-    offer(part("#runs-table"), papers.map(({ title }) => ({ name: title, title })));
-    if (papers.some(({ title }) => title === kept)) part("#runs-table").value = kept;
+    const response = await fetchJson("/api/runs/tables");
+    find("#runs-tables-about").textContent = response.about;
+    paperTables = response.tables;
+    const previous = find("#runs-table").value;
+    fillSelect(find("#runs-table"), paperTables.map(({ title }) => ({ name: title, title })));
+    if (paperTables.some(({ title }) => title === previous)) find("#runs-table").value = previous;
     showTable();
   } catch (error) {
-    part("#runs-tables-about").textContent = error.message;
+    find("#runs-tables-about").textContent = error.message;
   }
 }
 
 function showTable() {
-  const wanted = part("#runs-table").value;
-  part("#runs-tables").replaceChildren(...papers.filter(({ title }) => title === wanted).map(paperTable));
+  const selectedTitle = find("#runs-table").value;
+  find("#runs-tables").replaceChildren(...paperTables.filter(({ title }) => title === selectedTitle).map(paperTable));
 }
 
 function listen() {
-  part("#runs-table").addEventListener("change", showTable);
-  part("#runs-filter").addEventListener("input", list);
-  part("#runs-measure").addEventListener("change", draw);
-  part("#runs-differing").addEventListener("change", draw);
-  part("#runs-none").addEventListener("click", () => {
-    chosen.clear();
-    list();
+  find("#runs-table").addEventListener("change", showTable);
+  find("#runs-filter").addEventListener("input", showList);
+  find("#runs-measure").addEventListener("change", draw);
+  find("#runs-differing").addEventListener("change", draw);
+  find("#runs-none").addEventListener("click", () => {
+    selected.clear();
+    showList();
     draw();
   });
   document.addEventListener("colours", () => {
     colours = readColours();
-    list();
+    showList();
     draw();
   });
 }
 
 export function enter() {
-  if (!begun) listen();
-  begun = true;
+  if (!isListening) listen();
+  isListening = true;
   clearInterval(timer);
-  timer = setInterval(look, EVERY);
-  look();
+  timer = setInterval(update, INTERVAL);
+  update();
 }
 
 export function leave() {

@@ -1,4 +1,4 @@
-"""The routes of the room: which runs there are, one run with its curves, and the tables of the paper."""
+"""Routes of the room: the list of runs, one run with its curves, the tables of the paper."""
 
 from typing import Annotated
 
@@ -6,38 +6,38 @@ from fastapi import APIRouter, Path
 
 from picaset.studio.rooms import Room, Settings
 from picaset.studio.rooms.runs import reading
-from picaset.studio.rooms.runs.reading import RunDetail, RunList, Tables
-from picaset.studio.schemas import REFUSALS, Refused
+from picaset.studio.rooms.runs.reading import PaperTables, RunDetail, RunList
+from picaset.studio.schemas import ERROR_RESPONSES, RequestError
 
 
 def build_runs_room(settings: Settings) -> Room:
-    """The room; without a run it says how to make one."""
-    return Room("runs", "Runs", router_of(settings))
+    """Build the room; without any run, it explains how to train one."""
+    return Room("runs", "Runs", create_router(settings))
 
 
-def router_of(settings: Settings) -> APIRouter:
-    router = APIRouter(responses=REFUSALS)
-    folder = next((path for path in settings.runs if reading.run_folders(path)), settings.runs[0])
+def create_router(settings: Settings) -> APIRouter:
+    router = APIRouter(responses=ERROR_RESPONSES)
+    folder = next((path for path in settings.runs if reading.find_runs(path)), settings.runs[0])
 
     @router.get("/list")
     def list_runs() -> RunList:
-        """Every run directory below the folder that the studio was started with."""
+        """List the runs of the folder that the studio was started with."""
         return reading.list_runs(folder)
 
     @router.get("/run/{name}")
-    def one_run(name: Annotated[str, Path(min_length=1, max_length=200)]) -> RunDetail:
-        """Curves and configuration of one of the runs that are listed."""
-        folders = reading.run_folders(folder)
-        if name not in folders:
-            raise Refused(404, f"There is no run {name!r} in the list.")
-        detail, problem = reading.detail_of(folders[name])
+    def read_run(name: Annotated[str, Path(min_length=1, max_length=200)]) -> RunDetail:
+        """Return curves and configuration of a run in the list."""
+        runs = reading.find_runs(folder)
+        if name not in runs:
+            raise RequestError(404, f"There is no run {name!r} in the list.")
+        detail, problem = reading.read_or_explain(lambda: reading.read_detail(runs[name]), runs[name])
         if detail is None:
-            raise Refused(422, f"{name} cannot be read: {problem}")
+            raise RequestError(422, f"{name} cannot be read: {problem}")
         return detail
 
     @router.get("/tables")
-    def tables() -> Tables:
-        """The tables of the paper, ours beside theirs, from the finished runs."""
-        return reading.tables_from(settings.runs)
+    def tables() -> PaperTables:
+        """Build the tables of the paper from the finished runs."""
+        return reading.build_tables(settings.runs)
 
     return router

@@ -1,1 +1,1 @@
-"""Scenes: an image, the objects that a network sees in it, and what each of its templates looks at."""
+"""Scenes: an image, the objects that a network detects in it, and the attention of each of its templates."""

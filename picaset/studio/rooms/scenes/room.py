@@ -1,70 +1,62 @@
-"""The routes of the room: which scenes and networks there are, a picture, and what a network sees in it."""
+"""Routes of the room: sources and networks, the image of a scene, the objects that a network detects in it."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from picaset.lab.data.folders import data_root
 from picaset.lab.data.scene_layouts import FEWEST_OBJECTS
 from picaset.lab.data.scenes import MOST_OBJECTS
-from picaset.studio.lane import Lane
-from picaset.studio.pictures import IS_PICTURE, PICTURE, Picture
+from picaset.studio.background import Worker
+from picaset.studio.pictures import PICTURE, PNG_RESPONSES, PngResponse
 from picaset.studio.rooms import Room, Settings
 from picaset.studio.rooms.scenes.pictures import (
-    CLEAR,
-    FOLDERS,
-    Known,
-    Observers,
-    Pictures,
+    DISPLAY_SIZE,
+    DetectionRequest,
+    DetectionResponse,
+    Detectors,
+    ModelName,
     Scene,
-    Seen,
-    SeenRequest,
-    pictures,
+    SceneImages,
+    SceneOptions,
 )
-from picaset.studio.schemas import REFUSALS, check_is_there, config_of
+from picaset.studio.schemas import ERROR_RESPONSES, read_config
 
 
 def build_scenes_room(settings: Settings) -> Room | None:
-    """The room, if one of its networks is there."""
-    folders = settings.networks(FOLDERS)
+    """Build the room if at least one of its networks exists."""
+    folders = settings.find_networks(ModelName)
     if not folders:
         return None
-    shown = pictures({CLEAR, *(config_of(folder).get("image_size", CLEAR) for folder in folders.values())})
-    observers = Observers(folders, shown)
-    lane = Lane(observers.work, [PICTURE, *folders], advice="Choose fewer objects.")
-    router = router_of(shown, observers, lane)
-    return Room("scenes", "Scenes", router, warm=lambda: lane.warm(Scene()), close=lane.close)
+    sizes = {read_config(folder).get("image_size", DISPLAY_SIZE) for folder in folders.values()}
+    images = SceneImages(data_root(), {DISPLAY_SIZE, *sizes})
+    detectors = Detectors(folders, images)
+    worker = Worker(detectors.run, [PICTURE, *folders], advice="Choose fewer objects.")
+    router = create_router(settings, images, detectors, worker)
+    return Room("scenes", "Scenes", router, warm=lambda: worker.warm(Scene()), close=worker.close)
 
 
-def router_of(shown: Pictures, observers: Observers, lane: Lane) -> APIRouter:
-    router = APIRouter(responses=REFUSALS)
+def create_router(settings: Settings, images: SceneImages, detectors: Detectors, worker: Worker) -> APIRouter:
+    router = APIRouter(responses=ERROR_RESPONSES)
 
-    @router.get("/known")
-    def known() -> Known:
-        """Which scenes there are, and who says what is in them."""
-        return Known(
-            sources=shown.told(),
-            models=observers.told(),
-            fewest=FEWEST_OBJECTS,
-            most=MOST_OBJECTS,
+    @router.get("/options")
+    def options() -> SceneOptions:
+        """List the sources of scenes, the networks and the numbers of objects."""
+        return SceneOptions(
+            sources=images.list_sources(), models=detectors.list_models(), fewest=FEWEST_OBJECTS, most=MOST_OBJECTS
         )
 
-    @router.get("/picture", response_class=Picture, responses=IS_PICTURE)
-    async def picture(scene: Annotated[Scene, Query()]) -> Picture:
-        """A scene, squeezed into a square."""
-        await shown.ready(scene.source)
-        return Picture(await lane.ask(PICTURE, scene))
+    @router.get("/picture", response_class=PngResponse, responses=PNG_RESPONSES)
+    async def picture(scene: Annotated[Scene, Query()]) -> PngResponse:
+        """Return the image of a scene, scaled to a square."""
+        await images.ready(scene.source)
+        return PngResponse(await worker.submit(PICTURE, scene))
 
-    @router.post("/seen")
-    async def seen(asked: SeenRequest) -> Seen:
-        """What one network sees in a scene, step by step, judged by what is there."""
-        check_is_there(asked.model, observers.all)
-        found = await lane.ask(asked.model, asked.scene, page=asked.page, gesture=asked.gesture)
-        return Seen(
-            model=asked.model,
-            gesture=asked.gesture,
-            there=found.there,
-            steps=found.steps,
-            milliseconds=found.milliseconds,
-        )
+    @router.post("/predict")
+    async def predict(request: DetectionRequest) -> DetectionResponse:
+        """Return the objects that one network detects, step by step, compared with those of the scene."""
+        settings.check_network(request.model, detectors.by_name)
+        result = await worker.submit(request.model, request.scene, page=request.page, gesture=request.gesture)
+        return DetectionResponse(model=request.model, gesture=request.gesture, **dict(result))
 
     return router

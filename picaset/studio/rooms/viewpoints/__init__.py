@@ -1,1 +1,1 @@
-"""Viewpoints: a toy that is turned, and what each network takes it for."""
+"""Viewpoints: a toy seen from any side, and the category that each network predicts for it."""

@@ -1,9 +1,9 @@
-// One card for each network: how likely each category is, and at which azimuths it has been right so far.
+// The card of a network: the probability of each category, and the azimuths at which it has been correct so far.
 
-import { element, write } from "/static/element.js";
+import { element, formatTime, setText } from "/static/element.js";
 
-const STRIP = "One bar for each azimuth, 0° in the middle: tall where it was right, short and hatched where it was wrong, "
-  + "flat where it was not asked; underlined are the azimuths of training";
+const STRIP = "One bar per azimuth, 0° in the middle: tall if correct, short and hatched if wrong, flat if not tested; "
+  + "azimuths in the training data are underlined";
 
 export class Card {
   constructor(model, categories, training) {
@@ -18,70 +18,70 @@ export class Card {
       return { row, bar, number };
     });
     this.cells = Array.from({ length: 36 }, (_, azimuth) => element("i", { className: training.includes(azimuth) ? "trained" : "" }));
-    const around = [...this.cells.slice(18), ...this.cells.slice(0, 18)]; // what training had is in the middle
-    this.strip = element("div", { className: "seen", title: STRIP, attributes: { "aria-hidden": "true" } }, ...around);
+    const around = [...this.cells.slice(18), ...this.cells.slice(0, 18)]; // the training data is in the middle
+    this.strip = element("div", { className: "azimuths", title: STRIP, attributes: { "aria-hidden": "true" } }, ...around);
     this.tally = element("p", { className: "hint number" });
     this.element = element("article", { className: "panel view-card waiting", data: { model: model.name } },
       element("div", { className: "top" }, element("h3", { textContent: model.title }), this.time),
       element("p", { className: "hint about", textContent: model.about }), this.badge,
       element("ol", { className: "odds" }, ...this.rows.map(({ row }) => row)),
-      element("p", { className: "hint strip-title", textContent: "Where it was right" }), this.strip, this.tally);
-    this.forget();
+      element("p", { className: "hint strip-title", textContent: "Correct predictions by azimuth" }), this.strip, this.tally);
+    this.reset();
   }
 
-  // Another toy: nothing is known of it yet.
-  forget() {
+  // Removes the results of the previous toy.
+  reset() {
     this.clear("waiting");
-    this.seen = new Map();
+    this.tested = new Map();
     for (const cell of this.cells) cell.classList.remove("right", "wrong");
-    write(this.tally, "Around the toy: nothing seen yet.");
+    setText(this.tally, "No azimuth tested yet.");
   }
 
   show(result, { category, azimuth }) {
     this.result = result;
-    this.answered = result.gesture;
+    this.answeredGesture = result.gesture;
     const top = result.probabilities.indexOf(Math.max(...result.probabilities));
-    this.isRight = this.categories[top] === category;
-    this.said = this.categories[top];
+    this.isCorrect = this.categories[top] === category;
+    this.predicted = this.categories[top];
     this.element.classList.remove("waiting");
-    write(this.time, `${result.milliseconds.toFixed(result.milliseconds < 10 ? 1 : 0)} ms`);
-    this.badge.className = `badge ${this.isRight ? "good" : "bad"}`;
-    write(this.badge, this.isRight ? `✓ ${this.said}` : `✗ says ${this.said}`);
+    setText(this.time, formatTime(result.milliseconds));
+    this.badge.className = `badge ${this.isCorrect ? "good" : "bad"}`;
+    setText(this.badge, this.isCorrect ? `✓ ${this.predicted}` : `✗ ${this.predicted}`);
     this.rows.forEach(({ row, bar, number }, index) => {
-      row.className = index === top ? `chosen ${this.isRight ? "right" : ""}` : "";
+      row.className = index === top ? `chosen ${this.isCorrect ? "right" : ""}` : "";
       bar.style.width = `${(100 * result.probabilities[index]).toFixed(1)}%`;
-      write(number, result.probabilities[index].toFixed(2));
+      setText(number, result.probabilities[index].toFixed(2));
     });
-    this.seen.set(azimuth, this.isRight);
-    this.cells[azimuth].classList.toggle("right", this.isRight);
-    this.cells[azimuth].classList.toggle("wrong", !this.isRight);
-    const [familiar, others] = [true, false].map((had) => this.count((place) => this.training.includes(place) === had));
-    write(this.tally, `Around the toy: right at ${familiar} azimuths of training, at ${others} others.`);
+    this.tested.set(azimuth, this.isCorrect);
+    this.cells[azimuth].classList.toggle("right", this.isCorrect);
+    this.cells[azimuth].classList.toggle("wrong", !this.isCorrect);
+    const [familiar, novel] = [true, false].map((isTrained) => this.formatCount((azimuth) => this.training.includes(azimuth) === isTrained));
+    setText(this.tally, `Correct at ${familiar} training azimuths, at ${novel} others.`);
   }
 
-  // Of the azimuths that are meant, at how many it was right.
-  count(isMeant) {
-    const some = [...this.seen].filter(([place]) => isMeant(place));
-    return `${some.filter(([, right]) => right).length} of ${some.length}`;
+  // Formats the number of correct predictions at the azimuths that a filter accepts.
+  formatCount(accepts) {
+    const tested = [...this.tested].filter(([azimuth]) => accepts(azimuth));
+    return `${tested.filter(([, isCorrect]) => isCorrect).length} of ${tested.length}`;
   }
 
-  // For this gesture there is no answer.
+  // There is no prediction for this view.
   fail(message, gesture) {
     this.clear(message);
-    this.answered = gesture;
+    this.answeredGesture = gesture;
   }
 
-  clear(words) {
+  clear(text) {
     this.result = null;
-    this.answered = null;
+    this.answeredGesture = null;
     this.element.classList.add("waiting");
     this.badge.className = "badge";
-    write(this.badge, words);
-    write(this.time, "");
+    setText(this.badge, text);
+    setText(this.time, "");
     for (const { row, bar, number } of this.rows) {
       row.className = "";
       bar.style.width = "0";
-      write(number, "–");
+      setText(number, "–");
     }
   }
 }

@@ -1,6 +1,6 @@
-// A dial for the azimuth, in tens of degrees: dragged, or turned with the arrow keys. Training's azimuths are marked.
+// A dial for the azimuth, in tens of degrees; azimuths in the training data are marked.
 
-import { shape } from "/static/element.js";
+import { svgElement } from "/static/element.js";
 
 const RADIUS = 92;
 
@@ -10,19 +10,19 @@ function onCircle(azimuth, radius) {
 }
 
 export class Dial {
-  // `changed` is called with the azimuth and the event that chose it.
+  // `changed` is called with the azimuth and the event; `describe` returns the text of an azimuth for screen readers.
   constructor(svg, { training, changed, describe }) {
     Object.assign(this, { svg, training, changed, describe });
     this.value = 0;
     this.step = 1;
     this.turning = false;
-    const known = this.arc();
-    this.needle = shape("line", { class: "needle", x1: 0, y1: 0 });
-    this.knob = shape("circle", { class: "knob", r: 11 });
-    this.words = shape("text", { x: 0, y: 34 });
-    this.ticks = shape("g", {});
-    svg.append(shape("circle", { class: "disc", r: 112 }), known, this.ticks, this.needle, this.knob, this.words);
-    this.offer(1);
+    const trained = this.arc();
+    this.needle = svgElement("line", { class: "needle", x1: 0, y1: 0 });
+    this.knob = svgElement("circle", { class: "knob", r: 11 });
+    this.label = svgElement("text", { x: 0, y: 34 });
+    this.ticks = svgElement("g", {});
+    svg.append(svgElement("circle", { class: "disc", r: 112 }), trained, this.ticks, this.needle, this.knob, this.label);
+    this.setStep(1);
     svg.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
       this.turning = true;
@@ -34,22 +34,22 @@ export class Dial {
     svg.addEventListener("keydown", (event) => this.key(event));
   }
 
-  // Training's azimuths lie side by side, across 0.
+  // An arc over the azimuths in the training data, which are contiguous and include 0.
   arc() {
-    const around = this.training.map((azimuth) => (azimuth > 18 ? azimuth - 36 : azimuth)).sort((one, other) => one - other);
+    const around = this.training.map((azimuth) => (azimuth > 18 ? azimuth - 36 : azimuth)).sort((a, b) => a - b);
     const [x, y] = onCircle(around[0], RADIUS);
     const [right, down] = onCircle(around.at(-1), RADIUS);
-    return shape("path", { class: "known", d: `M ${x} ${y} A ${RADIUS} ${RADIUS} 0 0 1 ${right} ${down}` });
+    return svgElement("path", { class: "trained-arc", d: `M ${x} ${y} A ${RADIUS} ${RADIUS} 0 0 1 ${right} ${down}` });
   }
 
-  // Every so many tens of degrees there is a picture.
-  offer(step) {
+  // Sets the spacing of the available azimuths, in tens of degrees.
+  setStep(step) {
     this.step = step;
     this.ticks.replaceChildren();
     for (let azimuth = 0; azimuth < 36; azimuth += step) {
       const [cx, cy] = onCircle(azimuth, RADIUS);
       const trained = this.training.includes(azimuth);
-      this.ticks.append(shape("circle", { class: trained ? "tick trained" : "tick", cx, cy, r: trained ? 5 : 2.5 }));
+      this.ticks.append(svgElement("circle", { class: trained ? "tick trained" : "tick", cx, cy, r: trained ? 5 : 2.5 }));
     }
     this.set(Math.round(this.value / step) * step);
   }
@@ -61,7 +61,7 @@ export class Dial {
     this.needle.setAttribute("y2", y);
     this.knob.setAttribute("cx", x);
     this.knob.setAttribute("cy", y);
-    this.words.textContent = `${this.value * 10}°`;
+    this.label.textContent = `${this.value * 10}°`;
     this.svg.setAttribute("aria-valuenow", this.value * 10);
     this.svg.setAttribute("aria-valuetext", this.describe(this.value));
   }

@@ -1,4 +1,4 @@
-// Heat over a picture: where attention is, stronger where there is more; what gets less than its share stays grey.
+// Draws an image with its attention as a heat map; places with less than uniform attention stay grey.
 
 const STOPS = [[20, 11, 52], [87, 16, 110], [188, 55, 84], [249, 142, 9], [252, 255, 164]];
 
@@ -9,7 +9,7 @@ function colourOf(share) {
   return `rgb(${mixed.join(" ")}`;
 }
 
-// `shown` are the pixels of the picture's middle that are drawn, of `whole`; heat lies over the middle `crop` of them.
+// Draws the central `shown` of `whole` pixels; the heat map covers the central `crop`.
 export function drawHeat(canvas, { picture, heat, hottest, crop, whole, shown = whole, frame = "" }) {
   const size = Math.round((canvas.clientWidth || 64) * Math.min(devicePixelRatio || 1, 2));
   if (canvas.width !== size) canvas.width = canvas.height = size;
@@ -39,8 +39,8 @@ export function drawHeat(canvas, { picture, heat, hottest, crop, whole, shown = 
   }
 }
 
-// The mean of all heads, or one of them.
-export function headOf(heads, head) {
+// Returns the map of one head or, after the last head, the mean of all.
+export function selectHead(heads, head) {
   if (head < heads.length) return heads[head];
-  return heads[0].map((_, place) => heads.reduce((sum, one) => sum + one[place], 0) / heads.length);
+  return heads[0].map((_, place) => heads.reduce((sum, map) => sum + map[place], 0) / heads.length);
 }

@@ -1,8 +1,7 @@
-"""Pictures of toys: rendered when they are asked for, and smallNORB's where the folder of real data has it.
+"""Images of toys and the networks that classify them.
 
-What the page sends and gets about toys and viewpoints, typed.
-
-Who names the toy: networks that see bags of patches, and one that sees places.
+Toys are rendered on request; the photographs of smallNORB are offered where the data folder has them. Three networks
+see an image as a set of patches without positions, one as a set of image features with positions.
 """
 
 import time
@@ -18,7 +17,6 @@ from jaxtyping import UInt8
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from picaset.lab.data.folders import data_root
 from picaset.lab.data.small_norb import has_small_norb, load_small_norb
 from picaset.lab.data.toys import GRIDS, SEED, Grid, photograph
 from picaset.lab.data.views import CATEGORIES, LABELS, Views
@@ -26,22 +24,70 @@ from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.viewpoint_scores import as_shown, attention_to_places, heat_of, hottest
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
-from picaset.studio import schemas
-from picaset.studio.lane import or_error
-from picaset.studio.pictures import PICTURE, png_of
-from picaset.studio.read_once import ReadOnce
-from picaset.studio.schemas import Gesture, Refused, config_of, without_data
+from picaset.studio.background import LazyData, result_or_error
+from picaset.studio.pictures import PICTURE, encode_png
+from picaset.studio.schemas import (
+    DescribedName,
+    Milliseconds,
+    Option,
+    PageRequest,
+    RequestError,
+    missing_data,
+    read_config,
+)
+
+TRAINING_GRID = GRIDS["small"]
+"""Views that the networks of the room were trained on."""
+PATCH_DIM = 16
+"""Features of a patch, per camera."""
 
 
-class SourceName(StrEnum):
-    """Where toys come from."""
+class SourceName(DescribedName):
+    """Sources of toys."""
 
-    TOYS = "toys"
-    SMALL_NORB = "small-norb"
+    TOYS = "toys", "rendered toys", "Rendered by picaset from any side."
+    SMALL_NORB = "small-norb", "smallNORB", "Photographs. The networks were trained on rendered toys only."
+
+
+class ModelName(DescribedName):
+    """Networks that classify toys."""
+
+    OURS = (
+        "ours",
+        "PICASO, improved",
+        "Convolutions, then PICASO pooling over positions of the image.",
+        "viewpoints_ours",
+    )
+    PB3 = (
+        "pb3",
+        "PICASO",
+        "Image patches without positions, pooled in three steps (PB3 of the paper).",
+        "viewpoints_pb3",
+    )
+    SET_TRANSFORMER = (
+        "set-transformer",
+        "Set Transformer",
+        "The same patches, pooled in one attention step.",
+        "viewpoints_set_transformer",
+    )
+    DEEP_SETS = (
+        "deep-sets",
+        "DeepSets",
+        "The same patches, each encoded alone, then averaged.",
+        "viewpoints_deep_sets",
+    )
+
+
+NETWORK_CLASSES: dict[ModelName, type[PretrainedNetwork]] = {
+    ModelName.OURS: ViewClassifier,
+    ModelName.PB3: Picaso,
+    ModelName.SET_TRANSFORMER: SetTransformer,
+    ModelName.DEEP_SETS: DeepSets,
+}
 
 
 class Category(StrEnum):
-    """What a toy is: :data:`picaset.lab.data.views.CATEGORIES`."""
+    """Categories of toys: :data:`picaset.lab.data.views.CATEGORIES`."""
 
     ANIMAL = "animal"
     HUMAN = "human"
@@ -50,59 +96,50 @@ class Category(StrEnum):
     CAR = "car"
 
 
-class ModelName(StrEnum):
-    """Who names the toy."""
-
-    OURS = "ours"
-    PB3 = "pb3"
-    SET_TRANSFORMER = "set-transformer"
-    DEEP_SETS = "deep-sets"
-
-
 Instance = Annotated[int, Field(ge=0, le=9)]
 Elevation = Annotated[int, Field(ge=0, le=8)]
-"""Steps of five degrees, from 30."""
+"""Elevation of the camera, from 30 degrees in steps of five."""
 Azimuth = Annotated[int, Field(ge=0, le=35)]
-"""Tens of degrees."""
+"""Azimuth of the camera in tens of degrees."""
 Lighting = Annotated[int, Field(ge=0, le=5)]
 
 
-class Source(schemas.Source):
-    """Toys."""
+class SourceOption(Option):
+    """A source of toys, and which of its views are in the training data."""
 
     azimuth_step: int
-    """Between two azimuths that there are, in tens of degrees."""
+    """Spacing of the available azimuths, in tens of degrees."""
     trained_instances: list[int]
-    """Toys of each category that training had, from some azimuths."""
+    """Toys of each category in the training data."""
     trained_elevations: list[int]
     trained_lightings: list[int]
 
 
-class Model(schemas.Model):
-    """A network, as it is told on its card."""
+class NetworkOption(Option):
+    """A network that can be chosen on the page."""
 
     num_steps: int
-    """Of its attention to the picture; 0 if it has none."""
+    """Attention steps; 0 if it has no attention."""
     num_heads: int
 
 
-class Known(BaseModel):
-    """What there is in the room."""
+class ViewOptions(BaseModel):
+    """What can be chosen in the room."""
 
-    sources: list[Source]
-    models: list[Model]
+    sources: list[SourceOption]
+    models: list[NetworkOption]
     categories: list[str]
-    """In the order of the networks' answers."""
+    """Categories in the order of the predicted probabilities."""
     instances: int
-    """Toys of a category."""
+    """Number of toys per category."""
     training_azimuths: list[int]
-    """Tens of degrees."""
+    """Azimuths in the training data, in tens of degrees."""
     crop: Annotated[list[int], Field(min_length=2, max_length=2)]
-    """Pixels of the middle that networks are shown, and of the whole picture."""
+    """Pixels per side of the central crop that the networks see, and of the whole image."""
 
 
 class View(BaseModel):
-    """One toy from one viewpoint in one light."""
+    """A toy from one viewpoint under one lighting."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -114,204 +151,157 @@ class View(BaseModel):
     lighting: Lighting = 0
 
 
-class SeenRequest(Gesture):
-    """What does a network take this for?"""
+class PredictionRequest(PageRequest):
+    """Classify a view with one network."""
 
     model: ModelName
     view: View
 
 
-class Seen(BaseModel):
-    """What a network says of a view, and where it looked."""
+class Prediction(BaseModel):
+    """Predicted probabilities and the attention of the network."""
+
+    probabilities: list[float]
+    """Probability of each category."""
+    heat: list[list[list[float]]]
+    """Attention of each step and head to each place, row by row, relative to uniform attention."""
+    hottest: float
+    """Upper end of the colour scale of ``heat``."""
+    milliseconds: Milliseconds
+
+
+class PredictionResponse(Prediction):
+    """The prediction by one network."""
 
     model: ModelName
     gesture: int
-    probabilities: list[float]
-    """Of each category."""
-    heat: list[list[list[float]]]
-    """Of each step and head, place by place, row by row: how many times its even share a place gets."""
-    hottest: float
-    """Where the scale of heat ends."""
-    milliseconds: float
-    """Of computing, without the way there and back."""
 
 
-TRAINED = GRIDS["small"]
-"""What the networks of the room were trained on."""
-SOURCE_DESCRIPTIONS = {
-    SourceName.TOYS: Source(
-        name=SourceName.TOYS,
-        title="generated toys",
-        about="Rendered now, by picaset, from any side.",
-        azimuth_step=1,
-        trained_instances=list(TRAINED.training),
-        trained_elevations=list(TRAINED.elevations),
-        trained_lightings=list(TRAINED.lightings),
-    ),
-    SourceName.SMALL_NORB: Source(
-        name=SourceName.SMALL_NORB,
-        title="smallNORB",
-        about="Photographs; the networks were trained on generated toys alone.",
-        azimuth_step=2,
-        trained_instances=[],
-        trained_elevations=list(TRAINED.elevations),
-        trained_lightings=[],
-    ),
-}
+Labels = tuple[int, int, int, int, int]
+"""Category, instance, elevation, azimuth and lighting of a view."""
 
 
-class Photographs:
-    """Both cameras' pictures of any view, for one thread; the last thousands are remembered."""
+class ViewImages:
+    """Images of views by both cameras, with a cache; for one thread.
+
+    Args:
+        root: Data folder, if there is one.
+    """
 
     def __init__(self, root: Path | None) -> None:
-        self.remembered = lru_cache(maxsize=4096)(self.make)
-        self.real: ReadOnce[tuple[Views, Views]] | None = None
+        self.cached_image = lru_cache(maxsize=4096)(self.load_image)
+        self.small_norb: LazyData[tuple[Views, Views]] | None = None
         if root is not None and has_small_norb(root):
-            self.real = ReadOnce("smallNORB", lambda: load_small_norb(root))
+            self.small_norb = LazyData("smallNORB", lambda: load_small_norb(root))
 
     async def ready(self, source: SourceName) -> None:
-        """Wait until pictures of a source can be taken."""
+        """Wait until images of a source can be returned."""
         if source is SourceName.SMALL_NORB:
-            await self.photographed().ready()
+            await self.photographs().ready()
 
-    def photographed(self) -> ReadOnce[tuple[Views, Views]]:
-        if self.real is None:
-            raise without_data("smallNORB")
-        return self.real
+    def photographs(self) -> LazyData[tuple[Views, Views]]:
+        if self.small_norb is None:
+            raise missing_data("smallNORB")
+        return self.small_norb
 
-    def take(self, view: View) -> UInt8[Tensor, "2 S S"]:
-        labels = (
-            CATEGORIES.index(view.category.value),
-            view.instance,
-            view.elevation,
-            view.azimuth,
-            view.lighting,
-        )
-        return self.remembered(view.source, labels)
+    def image(self, view: View) -> UInt8[Tensor, "2 S S"]:
+        category = CATEGORIES.index(view.category.value)
+        return self.cached_image(view.source, (category, view.instance, view.elevation, view.azimuth, view.lighting))
 
-    def make(self, source: SourceName, labels: tuple[int, int, int, int, int]) -> UInt8[Tensor, "2 S S"]:
+    def load_image(self, source: SourceName, labels: Labels) -> UInt8[Tensor, "2 S S"]:
         if source is SourceName.SMALL_NORB:
-            return self.find(labels)
+            return self.find_photograph(labels)
         category, instance, elevation, azimuth, lighting = labels
         grid = Grid(elevations=(elevation,), azimuths=(azimuth,), lightings=(lighting,))
         return photograph(category, instance, grid, seed=SEED)[0]
 
-    def find(self, labels: tuple[int, int, int, int, int]) -> UInt8[Tensor, "2 S S"]:
-        photographed = self.photographed()
+    def find_photograph(self, labels: Labels) -> UInt8[Tensor, "2 S S"]:
+        photographs = self.photographs()
         if labels[3] % 2:
-            raise Refused(
-                422, f"smallNORB has a picture every 20 degrees of azimuth; {10 * labels[3]} is none of them."
+            raise RequestError(
+                422,
+                f"smallNORB has an image every 20 degrees of azimuth; got {10 * labels[3]}. Choose a multiple of 20.",
             )
-        for views in photographed.now():
+        for views in photographs.now():
             matches = [getattr(views, name) == label for name, label in zip(LABELS, labels, strict=True)]
-            places = torch.stack(matches).all(dim=0).nonzero()
-            if len(places):
-                return views.images[places[0, 0]]
-        raise Refused(422, "smallNORB has no such picture.")
+            indices = torch.stack(matches).all(dim=0).nonzero()
+            if len(indices):
+                return views.images[indices[0, 0]]
+        raise RequestError(422, "smallNORB has no image of this view; choose another toy or viewpoint.")
 
-    def told(self) -> list[Source]:
-        return [one for name, one in SOURCE_DESCRIPTIONS.items() if name is SourceName.TOYS or self.real is not None]
-
-
-def photographs() -> Photographs:
-    return Photographs(data_root())
-
-
-PATCH_NUMBERS = 16
-"""Of a patch, for each camera."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A network that the room knows."""
-
-    folder: str
-    network: type[PretrainedNetwork]
-    title: str
-    about: str
-
-
-KINDS = {
-    ModelName.OURS: Kind(
-        "viewpoints_ours", ViewClassifier, "PICASO, ours", "Convolutions first; places that know where they are."
-    ),
-    ModelName.PB3: Kind("viewpoints_pb3", Picaso, "PICASO", "A bag of patches, asked three times: PB3."),
-    ModelName.SET_TRANSFORMER: Kind(
-        "viewpoints_set_transformer", SetTransformer, "Set Transformer", "A bag of patches, asked once."
-    ),
-    ModelName.DEEP_SETS: Kind("viewpoints_deep_sets", DeepSets, "DeepSets", "Every patch by itself, then their mean."),
-}
+    def list_sources(self) -> list[SourceOption]:
+        elevations = list(TRAINING_GRID.elevations)
+        toys = SourceOption.of(
+            SourceName.TOYS,
+            azimuth_step=1,
+            trained_instances=list(TRAINING_GRID.training),
+            trained_elevations=elevations,
+            trained_lightings=list(TRAINING_GRID.lightings),
+        )
+        if self.small_norb is None:
+            return [toys]
+        untrained = dict[str, Any](trained_instances=[], trained_elevations=elevations, trained_lightings=[])
+        return [toys, SourceOption.of(SourceName.SMALL_NORB, azimuth_step=2, **untrained)]
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a network says of a view."""
-
-    probabilities: list[float]
-    heat: list[list[list[float]]]
-    hottest: float
-    milliseconds: float
-
-
 class Classifier:
-    """One network, read when it is first needed."""
+    """One network, loaded on first use."""
 
-    def __init__(self, kind: Kind, folder: Path) -> None:
-        self.kind = kind
-        self.folder = folder
+    name: ModelName
+    folder: Path
 
     @cached_property
     def network(self) -> PretrainedNetwork:
-        return self.kind.network.from_pretrained(self.folder).float().eval()
+        return NETWORK_CLASSES[self.name].from_pretrained(self.folder).float().eval()
 
     @property
-    def bag(self) -> bool:
-        return not isinstance(self.network, ViewClassifier)
+    def sees_patches(self) -> bool:
+        return self.name is not ModelName.OURS
 
     @property
-    def cameras(self) -> int:
+    def num_cameras(self) -> int:
         config = self.network.config
-        return config["dim_in"] // PATCH_NUMBERS if self.bag else config["channels_in"]
+        return config["dim_in"] // PATCH_DIM if self.sees_patches else config["channels_in"]
 
-    def told(self, name: ModelName) -> Model:
-        config, attends = config_of(self.folder), self.kind.network is not DeepSets
-        return Model(
-            name=name,
-            title=self.kind.title,
-            about=self.kind.about,
+    def describe(self) -> NetworkOption:
+        config, attends = read_config(self.folder), self.name is not ModelName.DEEP_SETS
+        return NetworkOption.of(
+            self.name,
             num_steps=config.get("num_steps", 1) if attends and config else 0,
             num_heads=config.get("num_heads", 0) if attends else 0,
         )
 
     @torch.no_grad()
-    def see(self, images: torch.Tensor) -> Answer:
+    def classify(self, images: Tensor) -> Prediction:
         began = time.perf_counter()
-        shown = as_shown(images[None, : self.cameras], bag=self.bag, like=next(self.network.parameters()))
-        probabilities = self.network(shown).flatten().softmax(dim=0)
+        cameras = images[None, : self.num_cameras]
+        inputs = as_shown(cameras, bag=self.sees_patches, like=next(self.network.parameters()))
+        probabilities = self.network(inputs).flatten().softmax(dim=0)
         milliseconds = 1e3 * (time.perf_counter() - began)
-        attention = attention_to_places(self.network, shown)
+        attention = attention_to_places(self.network, inputs)
         heat: Any = [] if attention is None else heat_of(attention[:, 0]).numpy()
-        return Answer(
+        return Prediction(
             probabilities=[round(value, 5) for value in probabilities.tolist()],
-            heat=[[[round(float(one), 2) for one in head] for head in step] for step in heat],
+            heat=[[[round(float(value), 2) for value in head] for head in step] for step in heat],
             hottest=2.0 if attention is None else round(hottest(attention), 3),
             milliseconds=round(milliseconds, 2),
         )
 
 
 class Classifiers:
-    """Pictures, and all networks that are there, as work for a lane."""
+    """Images and all available networks, for a worker."""
 
-    def __init__(self, folders: Mapping[ModelName, Path], photographs: Photographs) -> None:
-        self.all = {name: Classifier(KINDS[name], folder) for name, folder in folders.items()}
-        self.photographs = photographs
+    def __init__(self, folders: Mapping[ModelName, Path], images: ViewImages) -> None:
+        self.by_name = {name: Classifier(name, folder) for name, folder in folders.items()}
+        self.images = images
 
-    def work(self, kind: str, views: list[View]) -> list[Any]:
-        return [or_error(self.answer, kind, view) for view in views]
+    def run(self, kind: str, views: list[View]) -> list[Any]:
+        return [result_or_error(self.run_job, kind, view) for view in views]
 
-    def answer(self, kind: str, view: View) -> bytes | Answer:
-        taken = self.photographs.take(view)
-        return png_of(taken[0].numpy()) if kind == PICTURE else self.all[ModelName(kind)].see(taken)
+    def run_job(self, kind: str, view: View) -> bytes | Prediction:
+        image = self.images.image(view)
+        return encode_png(image[0].numpy()) if kind == PICTURE else self.by_name[ModelName(kind)].classify(image)
 
-    def told(self) -> list[Model]:
-        return [classifier.told(name) for name, classifier in self.all.items()]
+    def list_models(self) -> list[NetworkOption]:
+        return [classifier.describe() for classifier in self.by_name.values()]

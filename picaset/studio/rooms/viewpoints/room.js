@@ -1,205 +1,204 @@
-// The room: a toy on a turntable, a card for each network, and where each looks.
+// The room of viewpoints: a toy that can be turned, a card for each network, and the attention of the networks.
 
-import { ask, Newest, pictureOf } from "/static/ask.js";
-import { element, listed, offer, segments, write } from "/static/element.js";
-import { tell } from "/static/notice.js";
-import { colours } from "/static/palette.js";
+import { fetchJson, LatestRequest, fetchImage } from "/static/request.js";
+import { element, joinNames, fillSelect, fillSegments, setText } from "/static/element.js";
+import { showNotice } from "/static/notice.js";
+import { readColours } from "/static/palette.js";
 import { Card } from "./cards.js";
 import { Dial } from "./dial.js";
-import { drawHeat, headOf } from "./heat.js";
+import { drawHeat, selectHead } from "./heat.js";
 
 const section = document.querySelector("#room-viewpoints");
-const part = (selector) => section.querySelector(selector);
+const find = (selector) => section.querySelector(selector);
 const page = crypto.randomUUID();
-const TURN = 18; // pictures of a whole turn
-const TURNING = "Turn it once around";
-const PATIENCE = 150; // milliseconds that a new picture waits for its heat
-let known = null;
+const TURN_VIEWS = 18; // views of a full turn
+const TURN_LABEL = "Turn it once around";
+const PATIENCE = 150; // milliseconds that a new image waits for its attention map
+let options = null;
 let dial = null;
 let cards = [];
 let film = [];
 let chosen = { step: 0, head: 0 };
 let gesture = 0;
-let picture = null; // what was taken, and for which gesture
-let late = null; // the timer of a picture that waits
-let left = 0; // pictures of the turn that are still to come
-let isTour = false; // what is shown is one of them
+let picture = null; // the image and its gesture
+let drawTimer = null;
+let left = 0; // remaining views of a full turn
+let isTurn = false; // the current view belongs to a full turn
 
-const value = (name) => part(`#view-${name}`).value;
+const value = (name) => find(`#view-${name}`).value;
 const view = () => ({
   source: value("source"), category: value("category"), instance: Number(value("instance")),
   elevation: Number(value("elevation")), azimuth: dial.value, lighting: Number(value("lighting")),
 });
 
-// Whether it is still the toy that is chosen, in the chosen light; azimuths follow one another while a hand turns it.
-function isChosen(asked) {
+// Whether a view still shows the chosen toy, elevation and lighting; azimuths may differ while the dial is dragged.
+function isChosen(other) {
   const now = view();
-  return ["source", "category", "instance", "elevation", "lighting"].every((name) => now[name] === asked[name]);
+  return ["source", "category", "instance", "elevation", "lighting"].every((name) => now[name] === other[name]);
 }
 
-// One picture at a time, always the newest next; the networks are asked about what is there to be seen.
-const pictures = new Newest({
-  send: (question, signal) => pictureOf(`/api/viewpoints/picture?${new URLSearchParams(question.view)}`, { signal }),
-  show: (image, question) => {
-    if (!isChosen(question.view)) return;
-    picture = { image, gesture: question.gesture };
-    late ??= setTimeout(() => { // with its heat, if that comes sooner
-      late = null;
+// Loads the image; then the networks are asked for their predictions.
+const pictures = new LatestRequest({
+  send: (query, signal) => fetchImage(`/api/viewpoints/picture?${new URLSearchParams(query.view)}`, { signal }),
+  show: (image, query) => {
+    if (!isChosen(query.view)) return;
+    picture = { image, gesture: query.gesture };
+    drawTimer ??= setTimeout(() => { // the attention map may come sooner
+      drawTimer = null;
       draw();
     }, PATIENCE);
-    for (const card of cards) card.newest.want(question);
+    for (const card of cards) card.latest.submit(query);
   },
   fail: (error) => {
-    tell(error.message);
+    showNotice(error.message);
     if (pictures.next !== null) return;
     stop();
-    for (const card of cards) card.clear("no picture");
-    write(part("#view-verdict"), error.message);
+    for (const card of cards) card.clear("no image");
+    setText(find("#view-verdict"), error.message);
   },
 });
 
 function degreesAway(azimuth) {
-  return Math.min(...known.training_azimuths.map((one) => Math.min((azimuth - one + 36) % 36, (one - azimuth + 36) % 36))) * 10;
+  return Math.min(...options.training_azimuths.map((trained) => Math.min((azimuth - trained + 36) % 36, (trained - azimuth + 36) % 36))) * 10;
 }
 
-const source = () => known.sources.find((one) => one.name === value("source"));
+const source = () => options.sources.find(({ name }) => name === value("source"));
 
 function describe(azimuth) {
   const away = degreesAway(azimuth);
-  return `${azimuth * 10} degrees, ${away ? `${away} degrees from the nearest of training` : "an azimuth of training"}`;
+  return `${azimuth * 10} degrees, ${away ? `${away} degrees from the nearest in the training data` : "in the training data"}`;
 }
 
-// Something turned: everyone is asked again.
+// The view has changed: requests the image and all predictions.
 function changed() {
   gesture += 1;
   const shown = view();
-  tellPlace(shown);
-  part("#view-picture").setAttribute("aria-label", `The toy, ${shown.category} ${shown.instance + 1}, azimuth ${shown.azimuth * 10} degrees`);
-  pictures.want({ gesture, view: shown });
+  describeView(shown);
+  find("#view-picture").setAttribute("aria-label", `The toy, ${shown.category} ${shown.instance + 1}, azimuth ${shown.azimuth * 10} degrees`);
+  pictures.submit({ gesture, view: shown });
 }
 
-// What training had of this view, and what it had not.
-function tellPlace({ azimuth, elevation, lighting, instance }) {
+// Says which properties of the view are in the training data.
+function describeView({ azimuth, elevation, lighting, instance }) {
   const away = degreesAway(azimuth);
-  const { trained_elevations: elevations, trained_lightings: lightings, trained_instances: toys } = source();
+  const { trained_elevations: elevations, trained_lightings: lightings, trained_instances: instances } = source();
   const parts = [
-    [`this azimuth${away ? ` (${away}° away)` : ""}`, away === 0], ["this elevation", elevations.includes(elevation)],
-    ["this lighting", lightings.includes(lighting)], ["this toy", toys.includes(instance)],
+    [`this azimuth${away ? ` (${away}° from the nearest)` : ""}`, away === 0], ["this elevation", elevations.includes(elevation)],
+    ["this lighting", lightings.includes(lighting)], ["this toy", instances.includes(instance)],
   ];
-  const named = (had) => listed(parts.filter(([, one]) => one === had).map(([words]) => words));
-  const [old, fresh] = [named(true), named(false)];
-  write(part("#view-place"), [old && `Training had ${old}.`, fresh && `New to the networks: ${fresh}.`].filter(Boolean).join(" "));
-  const lights = Number(part("#view-lighting").max) + 1;
-  for (const [name, words, had] of [
+  const named = (isTrained) => joinNames(parts.filter(([, trained]) => trained === isTrained).map(([text]) => text));
+  const [familiar, novel] = [named(true), named(false)];
+  setText(find("#view-place"), [familiar && `In the training data: ${familiar}.`, novel && `New to the networks: ${novel}.`].filter(Boolean).join(" "));
+  const lights = Number(find("#view-lighting").max) + 1;
+  for (const [name, text, isTrained] of [
     ["elevation", `${30 + 5 * elevation}°`, elevations.includes(elevation)],
     ["lighting", `${lighting + 1} of ${lights}`, lightings.includes(lighting)],
   ]) {
-    write(part(`#view-${name}-shown`), words);
-    part(`#view-${name}`).setAttribute("aria-valuetext", `${words}, ${had ? "as in training" : "never in training"}`);
+    setText(find(`#view-${name}-shown`), text);
+    find(`#view-${name}`).setAttribute("aria-valuetext", `${text}, ${isTrained ? "in the training data" : "not in the training data"}`);
   }
 }
 
-function another() {
+function startOver() {
   stop();
-  for (const card of cards) card.forget();
-  write(part("#view-verdict"), "Waiting for the answers …");
+  for (const card of cards) card.reset();
+  setText(find("#view-verdict"), "Waiting for the predictions …");
   changed();
 }
 
 function makeCard(model) {
-  const card = new Card(model, known.categories, known.training_azimuths);
-  card.newest = new Newest({
-    send: (question, signal) => ask("/api/viewpoints/seen", {
-      body: JSON.stringify({ model: model.name, view: question.view, page, gesture: question.gesture }), signal,
+  const card = new Card(model, options.categories, options.training_azimuths);
+  card.latest = new LatestRequest({
+    send: (query, signal) => fetchJson("/api/viewpoints/predict", {
+      body: JSON.stringify({ model: model.name, view: query.view, page, gesture: query.gesture }), signal,
     }),
-    show: (result, question) => {
-      if (!isChosen(question.view)) return;
-      card.show(result, question.view);
-      if (model.name === looker()) draw();
-      judge();
+    show: (result, query) => {
+      if (!isChosen(query.view)) return;
+      card.show(result, query.view);
+      if (model.name === attentionModel()) draw();
+      summarize();
     },
-    fail: (error, question) => {
-      if (!isChosen(question.view)) return;
-      card.fail(error.message, question.gesture);
-      if (model.name === looker()) draw();
-      judge();
+    fail: (error, query) => {
+      if (!isChosen(query.view)) return;
+      card.fail(error.message, query.gesture);
+      if (model.name === attentionModel()) draw();
+      summarize();
     },
   });
   return card;
 }
 
-// Once all have answered, or cannot, who is right; and the next picture of a turn.
-function judge() {
-  if (cards.some((card) => card.answered !== gesture)) return;
+// When all networks have answered or failed, says which are correct; during a turn, goes on to the next view.
+function summarize() {
+  if (cards.some((card) => card.answeredGesture !== gesture)) return;
   const answered = cards.filter((card) => card.result !== null);
   if (answered.length === 0) {
     stop();
-    write(part("#view-verdict"), "No network has an answer.");
+    setText(find("#view-verdict"), "No network has a prediction.");
     return;
   }
-  const named = (isRight) => answered.filter((card) => card.isRight === isRight);
+  const correct = answered.filter((card) => card.isCorrect);
   const parts = [];
-  if (named(true).length) parts.push(`${listed(named(true).map((card) => card.model.title))} ${named(true).length > 1 ? "know" : "knows"} the ${value("category")}`);
-  for (const card of named(false)) parts.push(`${listed([card.model.title])} says ${card.said}`);
+  if (correct.length) parts.push(`Correct (${value("category")}): ${joinNames(correct.map((card) => card.model.title))}`);
+  for (const card of answered.filter(({ isCorrect }) => !isCorrect)) parts.push(`${joinNames([card.model.title])} predicts ${card.predicted}`);
   if (left > 0) setTimeout(turn, 40);
-  else write(part("#view-verdict"), isTour ? sumUp(answered) : `${parts.join("; ")}.`);
+  else setText(find("#view-verdict"), isTurn ? describeTurn(answered) : `${parts.join("; ")}.`);
 }
 
-// Who was right how often, all around.
-function sumUp(some) {
-  const parts = some.map((card) => `${listed([card.model.title])} right at ${card.count(() => true)}`);
-  return `Once around the ${value("category")}: ${parts.join(", ")}.`;
+function describeTurn(answered) {
+  const parts = answered.map((card) => `${joinNames([card.model.title])} correct at ${card.formatCount(() => true)}`);
+  return `Full turn of the ${value("category")}: ${parts.join(", ")}.`;
 }
 
 function turn() {
   if (left === 0) return;
   left -= 1;
-  if (left === 0) write(part("#view-turn"), TURNING);
-  dial.set(dial.value + 36 / TURN);
+  if (left === 0) setText(find("#view-turn"), TURN_LABEL);
+  dial.set(dial.value + 36 / TURN_VIEWS);
   changed();
 }
 
 function stop() {
   left = 0;
-  isTour = false;
-  write(part("#view-turn"), TURNING);
+  isTurn = false;
+  setText(find("#view-turn"), TURN_LABEL);
 }
 
-const looker = () => part("#view-looker input:checked")?.value;
+const attentionModel = () => find("#view-attention input:checked")?.value;
 
-// The chosen step and head over the toy, and all of them in small.
+// Draws the map of the chosen step and head over the toy, and all maps in small.
 function draw() {
-  const card = cards.find((one) => one.model.name === looker());
-  const [crop, whole] = known.crop;
+  const card = cards.find(({ model }) => model.name === attentionModel());
+  const [crop, whole] = options.crop;
   const common = { picture: picture?.image, crop, whole };
   const { heat = [], hottest = 2 } = picture && card?.result?.gesture === picture.gesture ? card.result : {};
-  const isShown = part("#view-heat").checked && heat.length > 0;
+  const isShown = find("#view-heat").checked && heat.length > 0;
   const heads = heat[Math.min(chosen.step, heat.length - 1)];
-  drawHeat(part("#view-picture"), {
-    ...common, hottest, heat: isShown ? headOf(heads, chosen.head) : [], frame: colours().accent,
+  drawHeat(find("#view-picture"), {
+    ...common, hottest, heat: isShown ? selectHead(heads, chosen.head) : [], frame: readColours().accent,
   });
   for (const { canvas, step, head, button } of film) {
-    drawHeat(canvas, { ...common, shown: crop, hottest, heat: heat[step] ? headOf(heat[step], head) : [] });
+    drawHeat(canvas, { ...common, shown: crop, hottest, heat: heat[step] ? selectHead(heat[step], head) : [] });
     button.setAttribute("aria-pressed", String(step === chosen.step && head === chosen.head));
   }
-  write(part("#view-scale"), card
-    ? `Heat: attention from an even share (grey) to ${hottest.toFixed(1)} times that (bright), averaged over templates. Click a picture to lay it over the toy.`
-    : "None of these networks has attention to look at.");
+  setText(find("#view-scale"), card
+    ? `Colour: attention from uniform (grey) to ${hottest.toFixed(1)} times uniform (bright), averaged over templates. Click a map to show it over the toy.`
+    : "None of these networks has attention.");
 }
 
-// A row for each step, a column for each head, and their mean.
-function offerFilm() {
-  const { model } = cards.find((card) => card.model.name === looker()) ?? {};
+// Builds the small maps: one row per step, one column per head and one for their mean.
+function buildFilm() {
+  const { model } = cards.find((card) => card.model.name === attentionModel()) ?? {};
   film = [];
   const rows = [];
   if (model) {
-    const headed = (words) => element("span", { textContent: words });
+    const caption = (text) => element("span", { textContent: text });
     const heads = Array.from({ length: model.num_heads + 1 }, (_, head) => (head < model.num_heads ? `head ${head + 1}` : "mean"));
-    rows.push(element("div", { className: "film-row", attributes: { "aria-hidden": "true" } }, headed(""), ...heads.map(headed)));
+    rows.push(element("div", { className: "film-row", attributes: { "aria-hidden": "true" } }, caption(""), ...heads.map(caption)));
     for (let step = 0; step < model.num_steps; step += 1) {
-      const cells = heads.map((words, head) => {
+      const cells = heads.map((label, head) => {
         const canvas = element("canvas", { attributes: { "aria-hidden": "true" } });
-        const button = element("button", { type: "button", ariaLabel: `Step ${step + 1}, ${words}` }, canvas);
+        const button = element("button", { type: "button", ariaLabel: `Step ${step + 1}, ${label}` }, canvas);
         button.addEventListener("click", () => {
           chosen = { step, head };
           draw();
@@ -207,86 +206,86 @@ function offerFilm() {
         film.push({ canvas, button, step, head });
         return button;
       });
-      rows.push(element("div", { className: "film-row" }, headed(`step ${step + 1}`), ...cells));
+      rows.push(element("div", { className: "film-row" }, caption(`step ${step + 1}`), ...cells));
     }
     chosen = { step: model.num_steps - 1, head: model.num_heads };
-    part("#view-film").style.setProperty("--columns", heads.length);
+    find("#view-film").style.setProperty("--columns", heads.length);
   }
-  part("#view-film").replaceChildren(...rows);
+  find("#view-film").replaceChildren(...rows);
   draw();
 }
 
-function offerLookers() {
-  segments(part("#view-looker"), "looker", known.models.filter((model) => model.num_steps > 0));
-  offerFilm();
+function listAttentionModels() {
+  fillSegments(find("#view-attention"), "view-attention", options.models.filter((model) => model.num_steps > 0));
+  buildFilm();
 }
 
-// The toys of the chosen source, and which of them training had.
-function offerToys() {
+// Lists the toys of the chosen source, and which of them are in the training data.
+function listToys() {
   const before = value("instance");
-  offer(part("#view-instance"), Array.from({ length: known.instances }, (_, index) => ({
-    name: index, title: `${index + 1}, ${source().trained_instances.includes(index) ? "of training" : "never in training"}`,
+  fillSelect(find("#view-instance"), Array.from({ length: options.instances }, (_, index) => ({
+    name: index, title: `${index + 1}, ${source().trained_instances.includes(index) ? "in training data" : "new"}`,
   })));
-  part("#view-instance").value = before || "0";
-  write(part("#view-about"), source().about);
+  find("#view-instance").value = before || "0";
+  setText(find("#view-about"), source().about);
 }
 
 function listen() {
-  for (const name of ["elevation", "lighting"]) part(`#view-${name}`).addEventListener("input", another);
-  for (const name of ["category", "instance"]) part(`#view-${name}`).addEventListener("change", another);
-  part("#view-source").addEventListener("change", () => {
-    offerToys();
-    dial.offer(source().azimuth_step);
-    another();
+  for (const name of ["elevation", "lighting"]) find(`#view-${name}`).addEventListener("input", startOver);
+  for (const name of ["category", "instance"]) find(`#view-${name}`).addEventListener("change", startOver);
+  find("#view-source").addEventListener("change", () => {
+    listToys();
+    dial.setStep(source().azimuth_step);
+    startOver();
   });
-  part("#view-heat").addEventListener("change", draw);
-  part("#view-looker").addEventListener("change", offerFilm);
-  part("#view-turn").addEventListener("click", () => {
+  find("#view-heat").addEventListener("change", draw);
+  find("#view-attention").addEventListener("change", buildFilm);
+  find("#view-turn").addEventListener("click", () => {
     if (left > 0) {
       stop();
       return;
     }
-    left = TURN;
-    isTour = true;
-    pictures.forget();
+    left = TURN_VIEWS;
+    isTurn = true;
+    pictures.cancel();
     for (const card of cards) {
-      card.newest.forget();
-      card.forget(); // all are counted over the same pictures
+      card.latest.cancel();
+      card.reset(); // so that all count the same views
     }
-    write(part("#view-verdict"), "Once around the toy …");
-    write(part("#view-turn"), "Stop turning");
-    dial.set(dial.value - (dial.value % 2)); // views that training could have had
+    setText(find("#view-verdict"), "Turning the toy …");
+    setText(find("#view-turn"), "Stop turning");
+    dial.set(dial.value - (dial.value % 2)); // the training data has every second azimuth
     turn();
   });
-  document.addEventListener("colours", () => known && draw());
-  new ResizeObserver(() => known && draw()).observe(part("#view-picture"));
+  document.addEventListener("colours", () => options && draw());
+  new ResizeObserver(() => options && draw()).observe(find("#view-picture"));
 }
 
-async function begin() {
+async function start() {
   try {
-    known = await ask("/api/viewpoints/known");
-    dial = new Dial(part("#view-dial"), {
-      training: known.training_azimuths, describe,
+    options = await fetchJson("/api/viewpoints/options");
+    dial = new Dial(find("#view-dial"), {
+      training: options.training_azimuths, describe,
       changed: () => {
         stop();
         changed();
       },
     });
-    offer(part("#view-category"), known.categories.map((name) => ({ name, title: name })));
-    offer(part("#view-source"), known.sources);
-    offerToys();
-    part("#view-category").value = "truck";
-    cards = known.models.map(makeCard);
-    part("#view-cards").append(...cards.map((card) => card.element));
-    offerLookers();
+    fillSelect(find("#view-category"), options.categories.map((name) => ({ name, title: name })));
+    fillSelect(find("#view-source"), options.sources);
+    listToys();
+    find("#view-category").value = "truck";
+    cards = options.models.map(makeCard);
+    find("#view-cards").append(...cards.map((card) => card.element));
+    listAttentionModels();
     listen();
     changed();
   } catch (error) {
-    tell(error.message);
+    showNotice(error.message);
   }
 }
 
-begin();
+start();
 
 export function leave() {
   stop();

@@ -1,79 +1,67 @@
-"""The routes of the room: which toys and networks there are, a picture, and what a network takes it for."""
+"""Routes of the room: sources and networks, the image of a view, the category that a network predicts for it."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from picaset.lab.data.crops import CROP
+from picaset.lab.data.folders import data_root
 from picaset.lab.data.views import CATEGORIES, LABELS, SIZE, TRAINING_AZIMUTHS
-from picaset.studio.lane import Lane
-from picaset.studio.pictures import IS_PICTURE, PICTURE, Picture
+from picaset.studio.background import Worker
+from picaset.studio.pictures import PICTURE, PNG_RESPONSES, PngResponse
 from picaset.studio.rooms import Room, Settings
 from picaset.studio.rooms.viewpoints.photographs import (
-    KINDS,
     Category,
     Classifiers,
-    Known,
-    Photographs,
-    Seen,
-    SeenRequest,
+    ModelName,
+    PredictionRequest,
+    PredictionResponse,
     View,
-    photographs,
+    ViewImages,
+    ViewOptions,
 )
-from picaset.studio.schemas import REFUSALS, check_is_there
+from picaset.studio.schemas import ERROR_RESPONSES
 
 
 def build_viewpoints_room(settings: Settings) -> Room | None:
-    """The room, if one of its networks is there."""
-    folders = settings.networks({name: kind.folder for name, kind in KINDS.items()})
+    """Build the room if at least one of its networks exists."""
+    folders = settings.find_networks(ModelName)
     if not folders:
         return None
-    pictures = photographs()
-    classifiers = Classifiers(folders, pictures)
-    lane = Lane(classifiers.work, [PICTURE, *folders], advice="Try again in a moment.")
-
-    return Room(
-        "viewpoints",
-        "Viewpoints",
-        router_of(pictures, classifiers, lane),
-        warm=lambda: lane.warm(View(category=Category.ANIMAL, instance=0)),
-        close=lane.close,
-    )
+    images = ViewImages(data_root())
+    classifiers = Classifiers(folders, images)
+    worker = Worker(classifiers.run, [PICTURE, *folders], advice="Try again in a moment.")
+    router = create_router(settings, images, classifiers, worker)
+    first = View(category=Category.ANIMAL, instance=0)
+    return Room("viewpoints", "Viewpoints", router, warm=lambda: worker.warm(first), close=worker.close)
 
 
-def router_of(pictures: Photographs, classifiers: Classifiers, lane: Lane) -> APIRouter:
-    router = APIRouter(responses=REFUSALS)
+def create_router(settings: Settings, images: ViewImages, classifiers: Classifiers, worker: Worker) -> APIRouter:
+    router = APIRouter(responses=ERROR_RESPONSES)
 
-    @router.get("/known")
-    def known() -> Known:
-        """Which toys there are, who names them, and what training had."""
-        return Known(
-            sources=pictures.told(),
-            models=classifiers.told(),
+    @router.get("/options")
+    def options() -> ViewOptions:
+        """List the sources of toys, the networks, the categories and the views of the training data."""
+        return ViewOptions(
+            sources=images.list_sources(),
+            models=classifiers.list_models(),
             categories=list(CATEGORIES),
             instances=len(LABELS["instance"]),
             training_azimuths=list(TRAINING_AZIMUTHS),
             crop=[CROP, SIZE],
         )
 
-    @router.get("/picture", response_class=Picture, responses=IS_PICTURE)
-    async def picture(view: Annotated[View, Query()]) -> Picture:
-        """A view, by the first camera."""
-        await pictures.ready(view.source)
-        return Picture(await lane.ask(PICTURE, view))
+    @router.get("/picture", response_class=PngResponse, responses=PNG_RESPONSES)
+    async def picture(view: Annotated[View, Query()]) -> PngResponse:
+        """Return the image of a view by the first camera."""
+        await images.ready(view.source)
+        return PngResponse(await worker.submit(PICTURE, view))
 
-    @router.post("/seen")
-    async def seen(asked: SeenRequest) -> Seen:
-        """What one network takes a view for, and where it looked."""
-        check_is_there(asked.model, classifiers.all)
-        found = await lane.ask(asked.model, asked.view, page=asked.page, gesture=asked.gesture)
-        return Seen(
-            model=asked.model,
-            gesture=asked.gesture,
-            probabilities=found.probabilities,
-            heat=found.heat,
-            hottest=found.hottest,
-            milliseconds=found.milliseconds,
-        )
+    @router.post("/predict")
+    async def predict(request: PredictionRequest) -> PredictionResponse:
+        """Return the category that one network predicts for a view, and its attention."""
+        settings.check_network(request.model, classifiers.by_name)
+        result = await worker.submit(request.model, request.view, page=request.page, gesture=request.gesture)
+        return PredictionResponse(model=request.model, gesture=request.gesture, **dict(result))
 
     return router

@@ -1,4 +1,4 @@
-"""The studio's lanes: what is newer or more urgent goes first, and what is slow, wrong or unreadable hurts nobody."""
+"""The studio's background work: urgent and newer jobs go first, and a slow or failing job disturbs no other."""
 
 import asyncio
 import contextlib
@@ -9,17 +9,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from picaset.studio.lane import Lane, or_error
-from picaset.studio.read_once import ReadOnce
-from picaset.studio.rooms.cluster import methods
-from picaset.studio.rooms.cluster.methods import FitProcess
+from picaset.studio.background import LazyData, Worker, join_threads, result_or_error, start_thread
+from picaset.studio.rooms.cluster.methods import FitProblem, FitProcess
 from picaset.studio.rooms.cluster.schemas import MethodName
-from picaset.studio.schemas import Refused
+from picaset.studio.schemas import RequestError
 from tests.studio import blobs
 
 
 class Held:
-    """Work that waits until it is let go, and remembers what was done."""
+    """Jobs that wait until they are released, and a record of those that ran."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -33,13 +31,13 @@ class Held:
 
 def test_a_newer_gesture_replaces_an_older_one_of_its_page_and_no_other():
     held = Held()
-    lane = Lane(held, ["fit"], together=32)
+    worker = Worker(held, ["fit"], batch_size=32)
 
     async def ask_all():
-        first = asyncio.ensure_future(lane.ask("fit", 0))  # holds the lane
+        first = asyncio.ensure_future(worker.submit("fit", 0))  # keeps the worker busy
         await asyncio.sleep(0.05)
         asked = [
-            asyncio.ensure_future(lane.ask("fit", number, page=page, gesture=gesture))
+            asyncio.ensure_future(worker.submit("fit", number, page=page, gesture=gesture))
             for number, (page, gesture) in enumerate([("mine", 1), ("yours", 1), ("mine", 3), ("mine", 2)], start=1)
         ]
         await asyncio.sleep(0.05)
@@ -47,9 +45,9 @@ def test_a_newer_gesture_replaces_an_older_one_of_its_page_and_no_other():
         return await asyncio.gather(first, *asked, return_exceptions=True)
 
     first, replaced, yours, newest, late = asyncio.run(ask_all())
-    lane.close()
+    worker.close()
     assert (first, yours, newest) == (0, 20, 30)
-    assert [error.status for error in (replaced, late) if isinstance(error, Refused)] == [409, 409]
+    assert [error.status for error in (replaced, late) if isinstance(error, RequestError)] == [409, 409]
     assert held.done == [("fit", [0]), ("fit", [2, 3])]  # what was replaced was never begun
 
 
@@ -62,35 +60,35 @@ def test_a_newer_gesture_replaces_an_older_one_of_its_page_and_no_other():
 )
 def test_the_most_urgent_kind_is_done_first_and_what_waits_of_a_kind_in_one_call_if_it_may(together, expected):
     held = Held()
-    lane = Lane(held, ["urgent", "other"], together=together)
+    worker = Worker(held, ["urgent", "other"], batch_size=together)
 
     async def ask_all():
-        asked = [asyncio.ensure_future(lane.ask("other", 0))]
+        asked = [asyncio.ensure_future(worker.submit("other", 0))]
         await asyncio.sleep(0.05)
-        asked += [asyncio.ensure_future(lane.ask(kind, 1)) for kind in ("other", "urgent", "other", "urgent")]
+        asked += [asyncio.ensure_future(worker.submit(kind, 1)) for kind in ("other", "urgent", "other", "urgent")]
         await asyncio.sleep(0.05)
         held.go.set()
         await asyncio.gather(*asked)
 
     asyncio.run(ask_all())
-    lane.close()
+    worker.close()
     assert held.done == expected
 
 
 def test_work_that_takes_too_long_is_given_up_with_a_message():
     held = Held()
-    lane = Lane(held, ["fit"], seconds=0.05)
-    with pytest.raises(Refused, match=r"took longer than 0\.05 s and was given up. Use fewer points"):
-        asyncio.run(lane.ask("fit", 1))
+    worker = Worker(held, ["fit"], seconds=0.05)
+    with pytest.raises(RequestError, match=r"took longer than 0\.05 s and was stopped. Use fewer points"):
+        asyncio.run(worker.submit("fit", 1))
     held.go.set()
-    lane.close()
+    worker.close()
 
 
 def test_a_file_that_cannot_be_read_is_told_as_a_mistake_is():
-    lane = Lane(lambda kind, items: [or_error(Path("nowhere").read_text) for _ in items], ["fit"])
-    with pytest.raises(Refused, match="No such file or directory: 'nowhere'"):
-        asyncio.run(lane.ask("fit", 1))
-    lane.close()
+    worker = Worker(lambda kind, items: [result_or_error(Path("nowhere").read_text) for _ in items], ["fit"])
+    with pytest.raises(RequestError, match="No such file or directory: 'nowhere'"):
+        asyncio.run(worker.submit("fit", 1))
+    worker.close()
 
 
 def test_what_is_read_once_is_waited_for_or_comes_later_and_a_failure_is_told_until_it_is_tried_again():
@@ -103,13 +101,13 @@ def test_what_is_read_once_is_waited_for_or_comes_later_and_a_failure_is_told_un
             raise one
         return one
 
-    once = ReadOnce("CelebA", read)
-    with pytest.raises(Refused, match="CelebA is being read, once; try again in a moment"):
+    once = LazyData("CelebA", read)
+    with pytest.raises(RequestError, match="CelebA is being loaded; try again in a moment"):
         once.now()
     reading = once.start()
     go.set()
     for wait in (reading.result, once.now):
-        with pytest.raises(Refused, match="CelebA cannot be read: the disk is gone"):
+        with pytest.raises(RequestError, match="CelebA cannot be read: the disk is gone"):
             wait()
     asyncio.run(once.ready())
     assert once.now() == once.wait() == "faces"
@@ -120,11 +118,11 @@ def test_an_error_in_the_work_ends_neither_the_lane_nor_the_others():
     def half(kind, items):
         return [ValueError("odd") if item % 2 else item for item in items]
 
-    lane = Lane(half, ["fit"])
-    with pytest.raises(Refused, match="odd"):
-        asyncio.run(lane.ask("fit", 1))
-    assert asyncio.run(lane.ask("fit", 2)) == 2
-    lane.close()
+    worker = Worker(half, ["fit"])
+    with pytest.raises(RequestError, match="odd"):
+        asyncio.run(worker.submit("fit", 1))
+    assert asyncio.run(worker.submit("fit", 2)) == 2
+    worker.close()
 
 
 def test_closing_refuses_at_once_what_runs_and_what_waits():
@@ -136,24 +134,34 @@ def test_closing_refuses_at_once_what_runs_and_what_waits():
         return items
 
     async def refusals() -> list[tuple[int, str]]:
-        lane = Lane(slow, ["fit"])
-        asked = [asyncio.ensure_future(lane.ask("fit", number)) for number in range(3)]
+        worker = Worker(slow, ["fit"])
+        asked = [asyncio.ensure_future(worker.submit("fit", number)) for number in range(3)]
         await asyncio.to_thread(begun.wait, 20)
-        lane.close()
+        worker.close()
         refused = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 10)
-        with pytest.raises(Refused, match="closing"):
-            await lane.ask("fit", 3)
+        with pytest.raises(RequestError, match="closing"):
+            await worker.submit("fit", 3)
         go_on.set()
-        return [(error.status, error.message) for error in refused if isinstance(error, Refused)]
+        return [(error.status, error.message) for error in refused if isinstance(error, RequestError)]
 
     assert asyncio.run(refusals()) == [(503, "The studio is closing.")] * 3
 
 
+def test_running_threads_are_waited_for_but_not_longer_than_allowed():
+    go = threading.Event()
+    thread = start_thread(go.wait, 20, name="slow")
+    join_threads(0.05)
+    assert thread.is_alive()
+    go.set()
+    join_threads(10)
+    assert not thread.is_alive()
+
+
 def test_a_fit_that_takes_too_long_is_ended():
     process = FitProcess(MethodName.SCIKIT_LEARN, seconds=0)
-    question = methods.Question(np.array(blobs(2000)), 8)
-    with pytest.raises(ValueError, match=r"scikit-learn took longer than 0 s and was given up. Use fewer points\."):
-        process.ask(question)
+    problem = FitProblem(np.array(blobs(2000)), 8)
+    with pytest.raises(ValueError, match=r"scikit-learn took longer than 0 s and was stopped. Use fewer points\."):
+        process.fit(problem)
     assert process.process is None
 
 
@@ -169,7 +177,7 @@ def test_a_fit_ended_by_two_at_once_is_ended_once():
 
     process.process = SimpleNamespace(kill=lambda: None, join=lambda: None)
     process.connection = SimpleNamespace(close=close)
-    enders = [threading.Thread(target=process.end) for _ in range(2)]
+    enders = [threading.Thread(target=process.stop) for _ in range(2)]
     for ender in enders:
         ender.start()
     for ender in enders:

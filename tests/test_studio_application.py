@@ -1,11 +1,11 @@
-"""Who may ask the studio, how much, and what is served: its own files, under a strict policy."""
+"""The studio's application: accepted hosts, origins and sizes, and the files that are served, under a strict policy."""
 
 import re
 
 import pytest
 
-from picaset.studio.guard import MOST_BYTES
-from picaset.studio.server import hosts_of
+from picaset.studio.application import MAX_BODY_BYTES
+from picaset.studio.server import accepted_hosts
 from tests.studio import HOST, blobs, said, studio
 
 
@@ -19,7 +19,7 @@ def here(studio_weights):
 def test_a_foreign_host_is_refused(here, host):
     answer = here.client.get("/", headers={"Host": host})
     assert answer.status_code == 403
-    assert said(answer) == f"This studio is at {HOST}; the request was for {host!r}."
+    assert said(answer) == f"The studio does not accept requests for host {host!r}; open it at http://{HOST}."
 
 
 @pytest.mark.parametrize(
@@ -40,20 +40,20 @@ def test_the_page_itself_and_a_link_to_it_are_not_refused(here):
 
 
 def test_on_the_usual_port_a_browser_leaves_it_out():
-    assert hosts_of("localhost", 80) == [
+    assert accepted_hosts("localhost", 80) == [
         "127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:80", "localhost", "localhost:80",
     ]  # fmt: skip
-    assert "localhost" not in hosts_of("localhost", 8080)
+    assert "localhost" not in accepted_hosts("localhost", 8080)
 
 
 def test_a_large_body_is_refused_and_so_is_one_that_does_not_say_its_length(here):
-    large, headers = b"[" * (MOST_BYTES + 1), {"Content-Type": "application/json"}
+    large, headers = b"[" * (MAX_BODY_BYTES + 1), {"Content-Type": "application/json"}
     answer = here.client.post("/api/cluster/fit", content=large, headers=headers)
     assert answer.status_code == 413
-    assert "at most 1 MB at once" in said(answer)
+    assert "at most 1 MB; got 1.0 MB" in said(answer)
     answer = here.client.post("/api/cluster/fit", content=(large[:1000] for _ in range(2000)), headers=headers)
     assert answer.status_code == 411
-    assert said(answer) == "A request must say how long it is, by Content-Length."
+    assert said(answer) == "A request must state its length in the header Content-Length."
 
 
 @pytest.mark.parametrize("body", ["{", "", "[" * 100_000, '"\\ud800"', "9" * 5000])
@@ -64,7 +64,7 @@ def test_what_is_not_json_is_refused(here, body):
 
 
 @pytest.mark.parametrize(
-    "path", ["/../pyproject.toml", "/static/../application.py", "/static/%2e%2e/guard.py", "/rooms/cluster/room.py",
+    "path", ["/../pyproject.toml", "/static/../application.py", "/static/%2e%2e/server.py", "/rooms/cluster/room.py",
              "/static//etc/passwd", "/rooms/cluster/section.html", "/static/"],
 )  # fmt: skip
 def test_no_address_reaches_a_file_that_is_not_the_pages(here, path):
