@@ -38,7 +38,7 @@ def test_a_saved_network_is_json_and_safetensors_alone(name: str, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["config.json", "model.safetensors"]
     described = json.loads((tmp_path / "config.json").read_text())
     assert described["format"] == "picaset-network"
-    assert described["format_version"] == 1
+    assert described["format_version"] == 2
     assert described["network"] == name
 
 

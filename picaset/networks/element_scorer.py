@@ -80,20 +80,7 @@ class ElementScorer(PretrainedNetwork):
             raise ValueError(
                 f"{caller}: encoder {encoder!r} needs at least 2 encoder blocks; got {num_encoder_blocks}."
             )
-        super().__init__(
-            dict(
-                dim_in=dim_in,
-                dim=dim,
-                num_heads=num_heads,
-                encoder=encoder,
-                num_encoder_blocks=num_encoder_blocks,
-                pool=pool,
-                num_templates=num_templates,
-                num_steps=num_steps,
-                num_decoder_blocks=num_decoder_blocks,
-                **options,
-            )
-        )
+        super().__init__()
         self.dim_in = dim_in
 
         def encoders(kind: Any, width: int, count: int) -> list[nn.Module]:

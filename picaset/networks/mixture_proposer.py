@@ -77,19 +77,7 @@ class MixtureProposer(PretrainedNetwork):
             num_steps=num_steps,
         )
         check_divides(num_heads, dim, caller=caller)
-        super().__init__(
-            dict(
-                dim_in=dim_in,
-                max_components=max_components,
-                num_proposals=num_proposals,
-                dim=dim,
-                num_heads=num_heads,
-                num_steps=num_steps,
-                share=share,
-                num_frequencies=num_frequencies,
-                **options,
-            )
-        )
+        super().__init__()
         self.dim_in = dim_in
         self.max_components = max_components
         self.num_proposals = num_proposals

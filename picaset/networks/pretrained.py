@@ -16,9 +16,10 @@ from safetensors.torch import load_file, save  # pyright: ignore[reportUnknownVa
 from torch import Tensor, nn
 
 from picaset.files import made_folder, read_json, replacing
+from picaset.networks.configuration import Configurable, ModuleConfig
 
 FORMAT = "picaset-network"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 Network = TypeVar("Network", bound="PretrainedNetwork")
 
@@ -32,16 +33,11 @@ class Description(TypedDict):
     config: dict[str, Any]
 
 
-class PretrainedNetwork(nn.Module):
-    """A network that remembers how it was built.
+class PretrainedNetwork(Configurable):
+    """A network that can be saved to a directory and read back.
 
-    Args:
-        config: The arguments its constructor was called with, all of them JSON values.
+    What is saved beside the weights is ``config``, the arguments of its constructor; see :class:`Configurable`.
     """
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        super().__init__()
-        self.config = config
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the network to a directory; each file is replaced whole or left as it was."""
@@ -64,14 +60,30 @@ class PretrainedNetwork(nn.Module):
             raise ValueError(
                 f"{cls.__name__}.from_pretrained: {directory} holds a {name}; read it with {name}.from_pretrained."
             )
+        weights = read_weights(directory / "model.safetensors")
         try:
-            network = cls(**description["config"])
+            config = description["config"]
+            if description["format_version"] < FORMAT_VERSION:
+                config, weights = cls.upgrade(config, weights)
+            network = cls(**{key: built(value, where=key) for key, value in config.items()})
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{cls.__name__}.from_pretrained: {directory / 'config.json'} does not fit the network: {error}"
             ) from None
-        load_weights(network, read_weights(directory / "model.safetensors"), source=str(directory))
+        load_weights(network, weights, source=str(directory))
         return network.eval()
+
+    @classmethod
+    def upgrade(cls, config: dict[str, Any], weights: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Convert the arguments and the weights of a network saved by format version 1 to those of today."""
+        return config, weights
+
+
+def built(argument: Any, *, where: str) -> Any:
+    """Return an argument of a constructor, building it if it describes a module."""
+    if isinstance(argument, dict) and "class" in argument:
+        return ModuleConfig.from_json(argument, where=where).build()
+    return cast(Any, argument)
 
 
 def check_exists(path: Path) -> None:
@@ -88,9 +100,9 @@ def read_description(path: Path) -> Description:
     described = read_json(path)
     if described.get("format") != FORMAT:
         raise ValueError(f'{path} is not the description of a picaset network: "format" must be "{FORMAT}".')
-    if described.get("format_version") != FORMAT_VERSION:
+    if described.get("format_version") not in range(1, FORMAT_VERSION + 1):
         raise ValueError(
-            f"{path} has format version {described.get('format_version')}; this picaset reads version "
+            f"{path} has format version {described.get('format_version')}; this picaset reads versions 1 to "
             f"{FORMAT_VERSION}. Install the picaset that wrote it."
         )
     if not isinstance(described.get("network"), str) or not isinstance(described.get("config"), dict):

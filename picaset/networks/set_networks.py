@@ -8,7 +8,7 @@ PICASO as a network: attention encoders, a cascade, attention among its answers 
 """
 
 from collections.abc import Iterable
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ class PooledNetwork(PretrainedNetwork):
         encoders: Applied to the set, one after the other.
         pool: From the encoded set to its answers.
         decoder: From the answers, (B, K, D), to the prediction.
-        config: What the network was built from; see :class:`PretrainedNetwork`.
+        dim_in: Features of an element.
 
     Shapes:
         elements  (B, N, dim_in)                or a SetBatch
@@ -43,11 +43,9 @@ class PooledNetwork(PretrainedNetwork):
         returns   (B, num_outputs, dim_out)
     """
 
-    def __init__(
-        self, encoders: Iterable[SetEncoder], pool: SetPool, decoder: nn.Module, config: dict[str, Any]
-    ) -> None:
-        super().__init__(config)
-        self.dim_in = config["dim_in"]
+    def __init__(self, encoders: Iterable[SetEncoder], pool: SetPool, decoder: nn.Module, *, dim_in: int) -> None:
+        super().__init__()
+        self.dim_in = dim_in
         self.encoders = nn.ModuleList(encoders)
         self.pool = pool
         self.decoder = decoder
@@ -156,7 +154,7 @@ class DeepSets(PooledNetwork):
             decoder=nn.Sequential(
                 nn.Flatten(), four_layers(dim, dim, num_outputs * dim_out), nn.Unflatten(1, (num_outputs, dim_out))
             ),
-            config=dict(dim_in=dim_in, dim_out=dim_out, dim=dim, pool=pool, num_outputs=num_outputs),
+            dim_in=dim_in,
         )
 
 
@@ -230,19 +228,7 @@ class Picaso(PooledNetwork):
             ),
             pool=PicasoPool(dim, num_templates=num_outputs, num_heads=num_heads, num_steps=num_steps, **options),
             decoder=attention_decoder(dim, dim_out, num_blocks=num_decoder_blocks, num_heads=num_heads, **options),
-            config=dict(
-                dim_in=dim_in,
-                dim_out=dim_out,
-                dim=dim,
-                num_heads=num_heads,
-                encoder=encoder,
-                num_inducing=num_inducing,
-                num_encoder_blocks=num_encoder_blocks,
-                num_outputs=num_outputs,
-                num_steps=num_steps,
-                num_decoder_blocks=num_decoder_blocks,
-                **options,
-            ),
+            dim_in=dim_in,
         )
 
     def trace(
@@ -308,4 +294,3 @@ class SetTransformer(Picaso):
             num_decoder_blocks=num_decoder_blocks,
             **options,
         )
-        del self.config["num_steps"]

@@ -84,18 +84,7 @@ class SetPredictor(PooledNetwork):
             encoders=[Elementwise(first, dim_in), *mixing, *units],
             pool=pool_named(pool, dim, num_heads=num_heads, num_steps=num_steps),
             decoder=nn.Sequential(nn.Dropout(dropout), nn.Linear(dim, dim_out)),
-            config=dict(
-                dim_in=dim_in,
-                dim_out=dim_out,
-                dim=dim,
-                pool=pool,
-                encoder=encoder,
-                num_heads=num_heads,
-                num_steps=num_steps,
-                num_inducing=num_inducing,
-                typical_size=typical_size,
-                dropout=dropout,
-            ),
+            dim_in=dim_in,
         )
 
     def importance(

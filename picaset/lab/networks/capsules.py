@@ -155,12 +155,7 @@ class CapsuleNetwork(PretrainedNetwork):
         )  # fmt: skip
         if image_size < 15:
             raise ValueError(f"CapsuleNetwork: image_size must be at least 15; got {image_size}.")
-        super().__init__(
-            dict(
-                num_classes=num_classes, channels_in=channels_in, image_size=image_size, sizes=list(sizes),
-                num_iterations=num_iterations, inverse_temperature=inverse_temperature,
-            )
-        )  # fmt: skip
+        super().__init__()
         side = (image_size - 5) // 2 + 1
         self.convolution = nn.Conv2d(channels_in, channels, 5, stride=2)
         self.primary = nn.Conv2d(channels, primary * 17, 1)

@@ -154,25 +154,7 @@ class MixtureNetwork(PretrainedNetwork):
         check_choice(readout, ("linear", "moments"), caller=caller, name="readout")
         if readout == "moments" and pool in ("mean", "max"):
             raise ValueError(f"{caller}: readout 'moments' needs a template for each component; pool {pool!r} has one.")
-        super().__init__(
-            dict(
-                num_components=num_components,
-                dim_in=dim_in,
-                dim=dim,
-                num_heads=num_heads,
-                encoder=encoder,
-                num_inducing=num_inducing,
-                num_encoder_blocks=num_encoder_blocks,
-                pool=pool,
-                num_steps=num_steps,
-                share=share,
-                num_decoder_blocks=num_decoder_blocks,
-                readout=readout,
-                num_frequencies=num_frequencies,
-                canonicalize=canonicalize,
-                **options,
-            )
-        )
+        super().__init__()
         self.dim_in = dim_in
         pools: dict[Pool, Any] = {
             "picaso": lambda: PicasoPool(

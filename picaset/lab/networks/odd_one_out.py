@@ -74,7 +74,7 @@ class OddOneOutNetwork(PretrainedNetwork):
             num_decoder_blocks=num_decoder_blocks,
             **options,
         )
-        super().__init__(dict(stem=stem, **inside))
+        super().__init__()
         self.stem = image_stem(stem, dim, caller=type(self).__name__)
         self.scorer = ElementScorer(dim, **inside)
 

@@ -63,13 +63,7 @@ class ViewClassifier(PretrainedNetwork):
         for name, share in (("patch_dropout", patch_dropout), ("dropout", dropout)):
             if not 0 <= share < 1:
                 raise ValueError(f"ViewClassifier: {name} must be at least 0 and below 1; got {share}.")
-        super().__init__(
-            dict(
-                num_classes=num_classes, channels_in=channels_in, image_size=image_size, dim=dim, num_heads=num_heads,
-                num_stem_blocks=num_stem_blocks, num_encoder_blocks=num_encoder_blocks, num_templates=num_templates,
-                num_steps=num_steps, patch_dropout=patch_dropout, dropout=dropout,
-            )
-        )  # fmt: skip
+        super().__init__()
         self.patch_dropout = patch_dropout
         self.stem = ConvolutionalStem(channels_in, dim, image_size=image_size, num_blocks=num_stem_blocks)
         self.encoders = nn.ModuleList(
