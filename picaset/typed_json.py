@@ -71,7 +71,7 @@ def check_known(name: str, names: Iterable[str], *, where: str, what: str) -> No
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a JSON value is of the type of an annotation."""
+    """Return whether a JSON value has the type of an annotation."""
     if hint is Any:
         return True
     if get_origin(hint) is Literal:
@@ -98,5 +98,5 @@ def describe_type(hint: Any) -> str:
     """Describe the type of an annotation for an error message."""
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(repr, get_args(hint)))
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return names.get(hint, str(hint))
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+    return names.get(hint, f"a {hint.__name__}" if isinstance(hint, type) else str(hint))

@@ -140,5 +140,5 @@ def test_settings_that_do_not_fit_are_refused(options, message):
 
 
 def test_only_a_cascade_can_be_traced():
-    with pytest.raises(ValueError, match="only a cascade has steps; pool is 'attention'"):
+    with pytest.raises(ValueError, match="only the pool 'picaso' has steps; this network has pool 'attention'"):
         MixtureNetwork(pool="attention").trace(torch.randn(1, 3, 2))

@@ -64,13 +64,13 @@ def refuses(message: str, kind: type[Exception] = ValueError):
 
 
 def test_a_directory_of_another_network_is_refused(saved):
-    with refuses("holds a Picaso; read it with Picaso.from_pretrained."):
+    with refuses("holds a Picaso; load it with Picaso.from_pretrained."):
         DeepSets.from_pretrained(saved)
 
 
 def test_an_unknown_format_version_is_refused(saved):
     describe(saved, format_version=7)
-    with refuses("has format version 7; this picaset reads version 1."):
+    with refuses("has format version 7; this picaset reads versions 1 to 2."):
         Picaso.from_pretrained(saved)
 
 
@@ -88,7 +88,7 @@ def test_a_config_that_is_cut_short_is_refused(saved):
 
 def test_a_config_without_its_parts_is_refused(saved):
     describe(saved, config=None)
-    with refuses('must name its "network" and give its "config".'):
+    with refuses('must have a "network" name and a "config" object.'):
         Picaso.from_pretrained(saved)
 
 
@@ -103,14 +103,14 @@ def test_weights_of_another_shape_are_refused_by_name(saved):
     described = json.loads((saved / "config.json").read_text())
     describe(saved, config=described["config"] | {"dim_out": 6})
     with refuses(
-        "holds the weights of another network: decoder.0.bias must have shape (6,); there it would have shape (5,)."
+        "holds the weights of another network: decoder.0.bias must have shape (6,); in the file it would have shape (5,)."
     ):
         Picaso.from_pretrained(saved)
 
 
 def test_missing_and_foreign_weights_are_refused_by_name(saved):
     save_file({"other.weight": torch.zeros(2)}, saved / "model.safetensors")
-    with refuses("decoder.0.bias must have shape (5,); there it would be absent."):
+    with refuses("decoder.0.bias must have shape (5,); in the file it would be absent."):
         Picaso.from_pretrained(saved)
 
 
@@ -131,7 +131,7 @@ def test_a_missing_file_is_named(saved, name: str):
 def test_a_folder_that_is_none_is_named(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     for path in (tmp_path / "file", tmp_path / "nowhere"):
-        with refuses(f"{path} is not a folder; a network is one", FileNotFoundError):
+        with refuses(f"{path} is not a folder; a network is a folder with config.json", FileNotFoundError):
             Picaso.from_pretrained(path)
 
 

@@ -8,14 +8,16 @@ import inspect
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Self, Unpack, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Unpack, cast, get_args, get_origin, get_type_hints
 
 from torch import nn
 
-from picaset.typed_json import check_known, read_value, to_json
+from picaset.typed_json import check_known, describe_type, read_value, to_json
 
 CLASSES: dict[str, type["Configurable"]] = {}
 """Every configurable class by name."""
+
+Module = TypeVar("Module", bound="Configurable")
 
 
 class Configurable(nn.Module):
@@ -38,9 +40,10 @@ class Configurable(nn.Module):
         super().__init_subclass__(**options)
         CLASSES[cls.__name__] = cls
 
-    def __new__(cls, *arguments: Any, **options: Any) -> Self:
-        module = super().__new__(cls)
-        with suppress(TypeError):  # wrong arguments, which the constructor reports; or none, when a copy is made
+    def __new__(cls: type[Module], *arguments: Any, **options: Any) -> Module:
+        module = super().__new__(cls)  # pyright: ignore[reportArgumentType]
+        # Wrong arguments are reported by the constructor; copying and unpickling pass none and restore config later.
+        with suppress(TypeError):
             bound = inspect.signature(cls).bind(*arguments, **options)
             bound.apply_defaults()
             module.config = {name: described(value) for name, value in flat(bound).items()}
@@ -69,7 +72,7 @@ def described(value: Any) -> Any:
 class ModuleConfig:
     """The class of a module and its constructor arguments, as a value.
 
-    Two descriptions are equal if they build equal modules: arguments left out are filled in with their defaults.
+    Arguments left out are filled in with their defaults, so two descriptions of the same module are equal.
 
     Example:
         >>> from picaset.networks.set_networks import DeepSets
@@ -98,10 +101,14 @@ class ModuleConfig:
             check_known(key, hints, where=where, what="argument")
             if isinstance(value, dict):
                 value = cls.from_json(value, where=f"{where}, {key}")
-            values[key] = value if isinstance(value, cls) else read_value(value, hints[key], where=where, name=key)
-        required = [key for key in hints if key not in defaults and key not in values and key not in optional(name)]
-        if required:
-            raise ValueError(f"{where}: the argument {required[0]!r} is missing.")
+            if isinstance(value, cls):
+                check_subclass(value.name, hints[key], where=where, name=key)
+                values[key] = value
+            else:
+                values[key] = read_value(value, hints[key], where=where, name=key)
+        missing = [key for key in hints if key not in values and key not in optional(name)]
+        if missing:
+            raise ValueError(f"{where}: the argument {missing[0]!r} is missing.")
         return cls(name, tuple((key, values[key]) for key in hints if key in values))
 
     def __getitem__(self, name: str) -> Any:
@@ -124,14 +131,20 @@ class ModuleConfig:
 
     @classmethod
     def from_json(cls, values: Any, *, where: str) -> "ModuleConfig":
-        """Read a description; refuses a class or an argument that does not exist, and values of another type."""
+        """Read a description; an unknown class, an unknown argument or a value of the wrong type is an error."""
         if not isinstance(values, dict) or not isinstance(cast(dict[str, Any], values).get("class"), str):
             raise ValueError(f'{where} must be an object with "class" and "arguments"; got {values!r}.')
         name, arguments = cast(str, values["class"]), cast(dict[str, Any], values).get("arguments", {})
-        check_known(name, CLASSES, where=where, what="network")
+        check_known(name, CLASSES, where=where, what="module")
         if not isinstance(arguments, dict):
             raise ValueError(f"{where}: arguments must be an object; got {arguments!r}.")
         return cls.checked(name, cast(dict[str, Any], arguments), where=where)
+
+
+def check_subclass(described: str, hint: Any, *, where: str, name: str) -> None:
+    """Raise an error if the class that is described for an argument is not of the annotated type."""
+    if hint is not Any and not (isinstance(hint, type) and issubclass(CLASSES[described], hint)):
+        raise ValueError(f"{where}: {name} must be {describe_type(hint)}; got a description of {described}.")
 
 
 @cache
