@@ -1,4 +1,4 @@
-"""Dataclasses and typed values as JSON and back, refusing values that do not fit with one clear message."""
+"""Convert dataclasses and typed values to JSON and back, with clear errors for values that do not fit."""
 
 import dataclasses
 import difflib
@@ -99,4 +99,4 @@ def describe_type(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(repr, get_args(hint)))
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
-    return names.get(hint, f"a {hint.__name__}" if isinstance(hint, type) else str(hint))
+    return names.get(hint, f"of class {hint.__name__}" if isinstance(hint, type) else str(hint))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.lab.networks.set_descent import SpectralBound, SetDescent
+from picaset.lab.networks.set_descent import SetDescent, SpectralBound
 
 
 def small(**options) -> SetDescent:

@@ -204,17 +204,12 @@ class Picaso(PooledNetwork):
         caller = type(self).__name__
         check_positive(caller=caller, dim_in=dim_in, dim_out=dim_out, num_outputs=num_outputs)
         check_divides(num_heads, dim, caller=caller)
+        encoders = attention_encoders(
+            encoder, dim_in, dim, num_blocks=num_encoder_blocks, num_heads=num_heads, num_inducing=num_inducing,
+            caller=caller, **options,
+        )  # fmt: skip
         super().__init__(
-            encoders=attention_encoders(
-                encoder,
-                dim_in,
-                dim,
-                num_blocks=num_encoder_blocks,
-                num_heads=num_heads,
-                num_inducing=num_inducing,
-                caller=caller,
-                **options,
-            ),
+            encoders,
             pool=PicasoPool(dim, num_templates=num_outputs, num_heads=num_heads, num_steps=num_steps, **options),
             decoder=attention_decoder(dim, dim_out, num_blocks=num_decoder_blocks, num_heads=num_heads, **options),
             dim_in=dim_in,
@@ -268,15 +263,7 @@ class SetTransformer(Picaso):
         **options: Unpack[BlockOptions],
     ) -> None:
         super().__init__(
-            dim_in,
-            dim_out,
-            dim=dim,
-            num_heads=num_heads,
-            encoder=encoder,
-            num_inducing=num_inducing,
-            num_encoder_blocks=num_encoder_blocks,
-            num_outputs=num_outputs,
-            num_steps=1,
-            num_decoder_blocks=num_decoder_blocks,
-            **options,
-        )
+            dim_in, dim_out, dim=dim, num_heads=num_heads, encoder=encoder, num_inducing=num_inducing,
+            num_encoder_blocks=num_encoder_blocks, num_outputs=num_outputs, num_steps=1,
+            num_decoder_blocks=num_decoder_blocks, **options,
+        )  # fmt: skip

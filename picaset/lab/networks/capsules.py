@@ -108,7 +108,7 @@ def sum_over_windows(
     return (total.gather(1, index).log() + largest).reshape(logs.shape)
 
 
-PUBLISHED = (32, 32, 32, 32)
+PUBLISHED_SIZES = (32, 32, 32, 32)
 """Channels of the convolution and types of the three capsule layers, as published."""
 SMALL = (32, 4, 8, 8)
 """The same for a network that two cores can train."""
@@ -141,7 +141,7 @@ class CapsuleNetwork(PretrainedNetwork):
         *,
         channels_in: int = 1,
         image_size: int = 32,
-        sizes: tuple[int, int, int, int] | list[int] = PUBLISHED,
+        sizes: tuple[int, int, int, int] | list[int] = PUBLISHED_SIZES,
         num_iterations: int = 3,
         inverse_temperature: float = 0.01,
     ) -> None:

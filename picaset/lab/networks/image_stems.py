@@ -23,11 +23,11 @@ from torch import Tensor, nn
 from picaset.checks import check_choice, check_positive
 
 Stem = Literal["light", "narrow", "nine"]
-SIDE = 64
+LIGHT_IMAGE_SIZE = 64
 """Pixels a side of the images of a light stem."""
-LIGHT = (24, 48, 96, 160)
+LIGHT_CHANNELS = (24, 48, 96, 160)
 """Channels of the light stem."""
-NARROW = (12, 24, 48, 48)
+NARROW_CHANNELS = (12, 24, 48, 48)
 """Channels of the narrow stem; a quarter of the parameters, with fewer channels before the large linear map."""
 
 
@@ -77,12 +77,12 @@ class LightStem(nn.Sequential):
         torch.Size([2, 256])
     """
 
-    def __init__(self, dim: int = 256, *, widths: tuple[int, ...] = LIGHT) -> None:
+    def __init__(self, dim: int = 256, *, widths: tuple[int, ...] = LIGHT_CHANNELS) -> None:
         check_positive(caller="LightStem", dim=dim)
         layers = list[nn.Module]()
         for before, after in pairwise((3, *widths)):
             layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), group_norm(after), nn.ReLU()]
-        super().__init__(*layers, nn.Flatten(), nn.Linear(widths[-1] * (SIDE // 16) ** 2, dim))
+        super().__init__(*layers, nn.Flatten(), nn.Linear(widths[-1] * (LIGHT_IMAGE_SIZE // 16) ** 2, dim))
 
 
 def group_norm(width: int) -> nn.Module:
@@ -94,10 +94,10 @@ def image_stem(kind: Stem, dim: int, *, caller: str) -> nn.Module:
     check_choice(kind, ("light", "narrow", "nine"), caller=caller, name="stem")
     if kind == "nine":
         return NineConvolutions(dim)
-    return LightStem(dim, widths=LIGHT if kind == "light" else NARROW)
+    return LightStem(dim, widths=LIGHT_CHANNELS if kind == "light" else NARROW_CHANNELS)
 
 
-def as_numbers(
+def to_float_images(
     images: Float[Tensor, "*n 3 S S"] | UInt8[Tensor, "*n 3 S S"], like: Tensor
 ) -> Float[Tensor, "*n 3 S S"]:
     """Convert bytes, or numbers from 0 to 1, to numbers from -2 to 2 in the dtype of ``like``."""
@@ -105,7 +105,7 @@ def as_numbers(
     return images.to(like.dtype) * (4.0 / scale) - 2.0
 
 
-APART = 4
+PIXELS_PER_PLACE = 4
 """Pixels between neighbouring places of an image that becomes a set."""
 
 
@@ -130,9 +130,9 @@ class ConvolutionalStem(nn.Module):
     def __init__(self, channels_in: int, dim: int, *, image_size: int = 32, num_blocks: int = 1) -> None:
         super().__init__()
         check_positive(caller="ConvolutionalStem", channels_in=channels_in, dim=dim, image_size=image_size)
-        if dim % 8 or image_size % APART:
+        if dim % 8 or image_size % PIXELS_PER_PLACE:
             raise ValueError(
-                f"ConvolutionalStem: dim must be a multiple of 8 and image_size of {APART}; "
+                f"ConvolutionalStem: dim must be a multiple of 8 and image_size of {PIXELS_PER_PLACE}; "
                 f"got dim={dim} and image_size={image_size}."
             )
         quarter, half = max(dim // 4, 8), max(dim // 2, 8)
@@ -142,7 +142,7 @@ class ConvolutionalStem(nn.Module):
             *convolution(half, dim, 3, stride=2),
         )
         self.blocks = nn.ModuleList(nn.Sequential(*convolution(dim, dim, 3, stride=1)) for _ in range(num_blocks))
-        self.positions = nn.Parameter(0.02 * torch.randn((image_size // APART) ** 2, dim))
+        self.positions = nn.Parameter(0.02 * torch.randn((image_size // PIXELS_PER_PLACE) ** 2, dim))
 
     def forward(self, images: Float[Tensor, "B C S S"]) -> Float[Tensor, "B N D"]:
         features = self.reduce(images)
@@ -208,13 +208,14 @@ class SceneEncoder(nn.Module):
         check_positive(caller="SceneEncoder", dim=dim, image_size=image_size)
         check_choice(kind, ("full", "strided"), caller="SceneEncoder", name="kind")
         check_choice(positions, ("linear", "waves"), caller="SceneEncoder", name="positions")
-        if image_size % APART or dim % 2:
+        if image_size % PIXELS_PER_PLACE or dim % 2:
             raise ValueError(
-                f"SceneEncoder: image_size must be a multiple of {APART} and dim even; got {image_size} and {dim}."
+                f"SceneEncoder: image_size must be a multiple of {PIXELS_PER_PLACE} and dim even; "
+                f"got {image_size} and {dim}."
             )
         self.image_size = image_size
         self.convolutions = full_convolutions(dim) if kind == "full" else strided_convolutions(dim)
-        across = torch.linspace(-1, 1, image_size // APART)
+        across = torch.linspace(-1, 1, image_size // PIXELS_PER_PLACE)
         down, right = torch.meshgrid(across, across, indexing="ij")
         self.register_buffer("grid", torch.stack([right.flatten(), down.flatten()], dim=1), persistent=False)
         self.embedding = nn.Linear(2, dim) if positions == "linear" else WaveEmbedding(dim)
@@ -224,7 +225,7 @@ class SceneEncoder(nn.Module):
         if images.dim() != 4 or images.shape[1:] != (3, self.image_size, self.image_size):
             size = self.image_size
             raise ValueError(f"SceneEncoder: images must have shape (B, 3, {size}, {size}); got {tuple(images.shape)}.")
-        features = self.convolutions(as_numbers(images, like=next(self.parameters())))
+        features = self.convolutions(to_float_images(images, like=next(self.parameters())))
         positions = self.embedding(self.grid)
         elements = features.flatten(2).transpose(1, 2) + positions
         return Places(self.network(elements), positions, self.grid)
@@ -240,7 +241,7 @@ def full_convolutions(dim: int) -> nn.Sequential:
 
 def strided_convolutions(dim: int) -> nn.Sequential:
     width = math.ceil(3 * dim / 16) * 4  # three quarters of dim, which halves the cost
-    patches = [nn.Conv2d(3, width, APART, stride=APART), group_norm(width), nn.SiLU()]
+    patches = [nn.Conv2d(3, width, PIXELS_PER_PLACE, stride=PIXELS_PER_PLACE), group_norm(width), nn.SiLU()]
     return nn.Sequential(*patches, *(ResidualConvolution(width) for _ in range(3)), nn.Conv2d(width, dim, 1))
 
 

@@ -27,7 +27,7 @@ from picaset.operators.attention_pools import AttentionPool
 from picaset.operators.base import SetPool, Trace, check_fits, read_set
 from picaset.operators.block import BlockOptions
 from picaset.operators.buckets import pool_in_buckets
-from picaset.operators.canonicalize import Canonicalize, Place, canonical_of
+from picaset.operators.canonicalize import Canonicalize, canonical_of
 from picaset.operators.encoders import Elementwise, SelfAttention
 from picaset.operators.mixture import Mixture
 from picaset.operators.picaso import PicasoPool
@@ -115,22 +115,15 @@ class MixtureNetwork(PretrainedNetwork):
         }
         dim_points = dim_in * (1 + 2 * num_frequencies)
         encoders = attention_encoders(
-            encoder,
-            dim_points,
-            dim,
-            num_blocks=num_encoder_blocks,
-            num_heads=num_heads,
-            num_inducing=num_inducing,
-            caller=caller,
-            **options,
-        )
+            encoder, dim_points, dim, num_blocks=num_encoder_blocks, num_heads=num_heads, num_inducing=num_inducing,
+            caller=caller, **options,
+        )  # fmt: skip
         decoder = nn.Sequential(
             *(SelfAttention(dim, dim, num_heads=num_heads, **options) for _ in range(num_decoder_blocks))
         )
         if pool in ("mean", "max"):
-            encoders = (
-                [Elementwise(four_layers(dim_points, dim, dim), dim_points)] if encoder == "elementwise" else encoders
-            )
+            if encoder == "elementwise":
+                encoders = [Elementwise(four_layers(dim_points, dim, dim), dim_points)]
             decoder = nn.Sequential(
                 nn.Flatten(),
                 four_layers(dim, dim, num_components * (dim_in + 2)),
@@ -173,10 +166,10 @@ class MixtureNetwork(PretrainedNetwork):
 
     def canonical(
         self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None, *, caller: str
-    ) -> "tuple[Estimator, Tensor, Tensor | None, Place | None]":
-        """Return the estimator, the points and mask that it is applied to, and their place if they are canonicalized.
+    ) -> "tuple[Estimator, Tensor, Tensor | None, tuple[Tensor, Tensor] | None]":
+        """Return the estimator, the points and mask that it is applied to, and their shift and scale if canonicalized.
 
-        Only for a network whose pool is a cascade.
+        An error if the pool has no steps.
         """
         if self.config["pool"] != "picaso":
             raise ValueError(

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from picaset.checks import check_mask
-from picaset.lab.networks.image_stems import Stem, as_numbers, image_stem
+from picaset.lab.networks.image_stems import Stem, image_stem, to_float_images
 from picaset.networks.element_scorer import ElementEncoder, ElementPool, ElementScorer
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.block import BlockOptions
@@ -93,7 +93,7 @@ class OddOneOutNetwork(PretrainedNetwork):
 
     def look(self, images: Float[Tensor, "P 3 S S"] | UInt8[Tensor, "P 3 S S"]) -> Float[Tensor, "P E"]:
         """Return the vector of each image, which does not depend on the other images."""
-        return self.stem(as_numbers(images, like=next(self.stem.parameters())))
+        return self.stem(to_float_images(images, like=next(self.stem.parameters())))
 
 
 def check_images(images: Tensor, mask: Tensor | None) -> None:

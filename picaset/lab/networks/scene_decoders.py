@@ -33,9 +33,9 @@ from picaset.operators.slot_attention import SlotAttention
 
 Compete = Literal["elements", "templates", "both"]
 Initial = Literal["learned", "peaks"]
-NARROW = 16
+SUMMARY_FEATURES = 16
 """Features of a place in the summary that a descent starts from."""
-LENGTH = 8.0
+SUMMARY_NORM = 8.0
 """Norm of the summaries of an implicit descent: several steps away from the start, and reachable."""
 EPSILON = 1e-8
 """Added to attention weights before they are normalized over the places."""
@@ -205,8 +205,8 @@ class DescentDecoder(SceneDecoder):
         )  # fmt: skip
 
     def forward(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "B K D"]:
-        if (found := places.elements.shape[1]) != self.num_places:
-            raise ValueError(f"DescentDecoder: images must have num_places={self.num_places} places; got {found}.")
+        if (count := places.elements.shape[1]) != self.num_places:
+            raise ValueError(f"DescentDecoder: images must have num_places={self.num_places} places; got {count}.")
         return self.descent(self.summary(places.elements), num_steps=self.count_steps(num_steps))
 
 
@@ -218,13 +218,13 @@ class Summary(nn.Module):
 
     def __init__(self, dim: int, num_places: int, dim_out: int, *, normed: bool) -> None:
         super().__init__()
-        self.narrow = nn.Linear(dim, NARROW)
-        self.joined = nn.Linear(NARROW * num_places, dim_out)
+        self.narrow = nn.Linear(dim, SUMMARY_FEATURES)
+        self.joined = nn.Linear(SUMMARY_FEATURES * num_places, dim_out)
         self.normed = normed
 
     def forward(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B Z"]:
         summary = self.joined(torch.relu(self.narrow(elements)).flatten(1))
-        return LENGTH * normalize(summary - summary.mean(dim=1, keepdim=True)) if self.normed else summary
+        return SUMMARY_NORM * normalize(summary - summary.mean(dim=1, keepdim=True)) if self.normed else summary
 
 
 class CompetingDecoder(SceneDecoder):
@@ -317,7 +317,7 @@ class CompetingDecoder(SceneDecoder):
         scores = self.saliency(elements)[..., 0]  # (B, N)
         peaks = highest_peaks(scores, len(self.templates))
         salient = elements.gather(1, peaks[..., None].expand(-1, -1, elements.shape[2]))
-        # Choosing places has no gradient; weighting them by their score gives the score one.
+        # The choice of places has no gradient; weighting them by their scores trains the scores.
         return templates + scores.gather(1, peaks).sigmoid()[..., None] * salient
 
     def weights(self, templates: Float[Tensor, "B K D"], view: ProjectedSet) -> Float[Tensor, "B H K N"]:

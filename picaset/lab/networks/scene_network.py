@@ -13,7 +13,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from picaset.checks import check_positive
-from picaset.lab.networks.image_stems import APART, Positions, SceneEncoder, SceneStem
+from picaset.lab.networks.image_stems import PIXELS_PER_PLACE, Positions, SceneEncoder, SceneStem
 from picaset.lab.networks.scene_decoders import (
     AttentionDecoder,
     CascadeDecoder,
@@ -112,7 +112,7 @@ class SceneNetwork(PretrainedNetwork):
         """Convert format version 1, where the arguments of all decoders were arguments of the network."""
         check_known(config["decoder"], VERSION_1_DECODERS, where=cls.__name__, what="decoder")
         decoder, implied = VERSION_1_DECODERS[config["decoder"]]
-        values = config | implied | {"num_places": (config["image_size"] // APART) ** 2}
+        values = config | implied | {"num_places": (config["image_size"] // PIXELS_PER_PLACE) ** 2}
         values["num_steps"] = config["num_test_steps"] or config["num_steps"]  # the number in eval mode
         arguments = {name: values[name] for name in inspect.signature(decoder).parameters}
         names = ("dim_out", "dim", "stem", "image_size", "positions")
