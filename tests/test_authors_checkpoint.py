@@ -113,7 +113,7 @@ def write(path, content) -> None:
         ({"state_dict": {"enc.0.I": Harmful()}}, "holds more than tensors, and loading it could run code."),
         ({0: torch.zeros(2)}, 'must hold a state dict, or {"state_dict": ...}'),
         ([1, 2, 3], 'must hold a state dict, or {"state_dict": ...}'),
-        ({"state_dict": {"fc.weight": torch.zeros(2)}}, "is not of the public Set Transformer program, which has no 'fc.weight'."),
+        ({"state_dict": {"fc.weight": torch.zeros(2)}}, "is not a checkpoint of the public Set Transformer program, which has no 'fc.weight'."),
         ({"enc.0.I": torch.zeros(1, 2, 4)}, "must have encoders of one kind (ISAB or SAB), a PMA, SABs and a last linear layer."),
     ],
 )  # fmt: skip
@@ -168,7 +168,8 @@ def test_a_missing_tensor_is_named(tmp_path):
     del weights["enc.1.mab0.fc_k.bias"]
     write(tmp_path / "file", weights)
     with pytest.raises(
-        ValueError, match=re.escape("encoders.1.gather.key_map.bias must have shape (12,); there it would be absent")
+        ValueError,
+        match=re.escape("encoders.1.gather.key_map.bias must have shape (12,); in the file it would be absent"),
     ):
         from_authors_checkpoint(tmp_path / "file")
 

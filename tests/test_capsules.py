@@ -6,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 from picaset.lab.networks.capsules import (
-    PUBLISHED,
+    PUBLISHED_SIZES,
     SMALL,
     CapsuleLayer,
     CapsuleNetwork,
@@ -129,7 +129,7 @@ def test_activations_are_probabilities_and_every_weight_learns():
 
 
 def test_the_published_network_has_its_published_size():
-    assert sum(weight.numel() for weight in CapsuleNetwork(5, sizes=PUBLISHED).parameters()) == pytest.approx(
+    assert sum(weight.numel() for weight in CapsuleNetwork(5, sizes=PUBLISHED_SIZES).parameters()) == pytest.approx(
         310_000, rel=0.05
     )
     assert CapsuleNetwork(5, sizes=SMALL).config["sizes"] == list(SMALL)

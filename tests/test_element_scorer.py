@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from picaset import SetBatch
-from picaset.lab.networks.image_stems import LightStem, NineConvolutions, as_numbers
+from picaset.lab.networks.image_stems import LightStem, NineConvolutions, image_stem, to_float_images
 from picaset.lab.networks.odd_one_out import OddOneOutNetwork
 from picaset.networks.element_scorer import ElementScorer
 
@@ -118,7 +118,7 @@ def some_images(*shape: int) -> torch.Tensor:
     return torch.randint(0, 256, (*shape, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
 
 
-@pytest.mark.parametrize("stem", ["light", "nine"])
+@pytest.mark.parametrize("stem", ["light", "narrow", "nine"])
 def test_reordering_the_images_reorders_the_scores(stem):
     images, network = some_images(2, 4), image_network(stem=stem)
     assert_close(network(images[:, [2, 0, 3, 1]]), network(images)[:, [2, 0, 3, 1]])
@@ -141,7 +141,7 @@ def test_a_single_image_is_a_set():
 def test_bytes_and_numbers_from_0_to_1_are_the_same_images():
     images, network = some_images(1, 3), image_network()
     assert_close(network(images / 255), network(images))
-    assert as_numbers(images, like=torch.zeros(())).abs().max() <= 2
+    assert to_float_images(images, like=torch.zeros(())).abs().max() <= 2
 
 
 def test_sets_from_an_album_score_like_sets_of_their_own():
@@ -156,6 +156,13 @@ def test_the_papers_stem_has_nine_convolutions_and_three_maxima_and_256_features
     assert sum(isinstance(layer, torch.nn.Conv2d) for layer in stem) == 9
     assert sum(isinstance(layer, torch.nn.MaxPool2d) for layer in stem) == 3
     assert stem(torch.zeros(1, 3, 64, 64)).shape == (1, 256)
+
+
+def test_the_narrow_stem_has_less_than_three_tenths_of_the_parameters_of_the_light_one():
+    light, narrow = (image_stem(kind, 256, caller="test") for kind in ("light", "narrow"))
+    light_count, narrow_count = (sum(weight.numel() for weight in stem.parameters()) for stem in (light, narrow))
+    assert narrow_count < 0.3 * light_count
+    assert narrow(torch.zeros(1, 3, 64, 64)).shape == (1, 256)
 
 
 @pytest.mark.parametrize("stem", [LightStem, NineConvolutions])
@@ -187,5 +194,5 @@ def test_a_mask_of_another_shape_is_refused():
 
 @pytest.mark.as_installed
 def test_an_unknown_stem_is_refused():
-    with pytest.raises(ValueError, match="stem must be one of 'light', 'nine'; got 'resnet'"):
+    with pytest.raises(ValueError, match="stem must be one of 'light', 'narrow', 'nine'; got 'resnet'"):
         OddOneOutNetwork(stem="resnet")

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from picaset import SetBatch
-from picaset.lab.networks.mixture_network import MixtureNetwork, with_frequencies
+from picaset.lab.networks.mixture_network import MixtureNetwork, mixture_steps, with_frequencies
 from picaset.operators.mixture import Mixture
 
 KINDS = {
@@ -140,5 +140,16 @@ def test_settings_that_do_not_fit_are_refused(options, message):
 
 
 def test_only_a_cascade_can_be_traced():
-    with pytest.raises(ValueError, match="only a cascade has steps; pool is 'attention'"):
+    with pytest.raises(ValueError, match="only the pool 'picaso' has steps; this network has pool 'attention'"):
         MixtureNetwork(pool="attention").trace(torch.randn(1, 3, 2))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["linear", "moments", "canonical", "canonical moments"])
+def test_the_last_mixture_of_all_steps_is_the_prediction(kind):
+    network = MixtureNetwork(num_components=3, dim=16, num_inducing=4, **KINDS[kind]).double()
+    elements, mask = SetBatch.from_list(draw([20, 3])).to_padded()
+    steps = mixture_steps(network, elements, mask)
+    assert len(steps.mixtures) == network.config["num_steps"] + 1
+    assert steps.attention.shape[-1] == 20
+    assert_close(steps.mixtures[-1], network(elements, mask))

@@ -1,7 +1,9 @@
-"""Networks written to a directory and read back."""
+"""Networks written to a directory and read back, and the arguments that modules record."""
 
+import copy
 import json
 import os
+import pickle
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,7 @@ from safetensors.torch import save_file
 
 from picaset import DeepSets, Picaso, SetTransformer
 from picaset.files import replacing
+from picaset.networks.configuration import Configurable, ModuleConfig
 
 NETWORKS = {
     "DeepSets": lambda: DeepSets(3, 5, dim=8, pool="max", num_outputs=2),
@@ -38,7 +41,7 @@ def test_a_saved_network_is_json_and_safetensors_alone(name: str, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["config.json", "model.safetensors"]
     described = json.loads((tmp_path / "config.json").read_text())
     assert described["format"] == "picaset-network"
-    assert described["format_version"] == 1
+    assert described["format_version"] == 2
     assert described["network"] == name
 
 
@@ -64,13 +67,13 @@ def refuses(message: str, kind: type[Exception] = ValueError):
 
 
 def test_a_directory_of_another_network_is_refused(saved):
-    with refuses("holds a Picaso; read it with Picaso.from_pretrained."):
+    with refuses("holds a Picaso; load it with Picaso.from_pretrained."):
         DeepSets.from_pretrained(saved)
 
 
 def test_an_unknown_format_version_is_refused(saved):
     describe(saved, format_version=7)
-    with refuses("has format version 7; this picaset reads version 1."):
+    with refuses("has format version 7; this picaset reads versions 1 to 2."):
         Picaso.from_pretrained(saved)
 
 
@@ -88,7 +91,7 @@ def test_a_config_that_is_cut_short_is_refused(saved):
 
 def test_a_config_without_its_parts_is_refused(saved):
     describe(saved, config=None)
-    with refuses('must name its "network" and give its "config".'):
+    with refuses('must have a "network" name and a "config" object.'):
         Picaso.from_pretrained(saved)
 
 
@@ -102,15 +105,13 @@ def test_weights_of_another_shape_are_refused_by_name(saved):
     NETWORKS["Picaso"]().save_pretrained(saved)
     described = json.loads((saved / "config.json").read_text())
     describe(saved, config=described["config"] | {"dim_out": 6})
-    with refuses(
-        "holds the weights of another network: decoder.0.bias must have shape (6,); there it would have shape (5,)."
-    ):
+    with refuses("of another network: decoder.0.bias must have shape (6,); in the file it would have shape (5,)."):
         Picaso.from_pretrained(saved)
 
 
 def test_missing_and_foreign_weights_are_refused_by_name(saved):
     save_file({"other.weight": torch.zeros(2)}, saved / "model.safetensors")
-    with refuses("decoder.0.bias must have shape (5,); there it would be absent."):
+    with refuses("decoder.0.bias must have shape (5,); in the file it would be absent."):
         Picaso.from_pretrained(saved)
 
 
@@ -131,7 +132,7 @@ def test_a_missing_file_is_named(saved, name: str):
 def test_a_folder_that_is_none_is_named(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     for path in (tmp_path / "file", tmp_path / "nowhere"):
-        with refuses(f"{path} is not a folder; a network is one", FileNotFoundError):
+        with refuses(f"{path} is not a folder; a network is a folder with config.json", FileNotFoundError):
             Picaso.from_pretrained(path)
 
 
@@ -176,3 +177,107 @@ def test_two_threads_that_write_one_file_do_not_spoil_it(tmp_path):
         list(threads.map(write, "ab"))
     assert (tmp_path / "notes").read_text() in ("a" * 1000, "b" * 1000)
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+# Arguments that modules record, and descriptions of modules
+
+
+class Inner(Configurable):
+    """A part of a module."""
+
+    def __init__(self, width: int = 2, *, rate: float = 0.5) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(width))
+
+
+class Outer(Configurable):
+    """A module that takes a module."""
+
+    def __init__(self, inner: Inner, *, sizes: tuple[int, int] = (1, 2), name: str = "a") -> None:
+        super().__init__()
+        self.inner = inner
+
+
+def test_a_module_records_its_arguments_with_their_defaults():
+    assert Inner().config == {"width": 2, "rate": 0.5}
+    assert Inner(3).config == Inner(width=3).config == {"width": 3, "rate": 0.5}
+    assert Outer(Inner(3), name="b").config == {
+        "inner": {"class": "Inner", "arguments": {"width": 3, "rate": 0.5}}, "sizes": [1, 2], "name": "b"
+    }  # fmt: skip
+    blocks = SetTransformer(3, 5, dim=8, num_heads=2, form="authors").config
+    assert (blocks["form"], blocks["num_inducing"], "norm" in blocks) == ("authors", 32, False)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_a_copy_keeps_the_recorded_arguments(copied):
+    for module in (Inner(3), Outer(Inner(3), name="b"), NETWORKS["Picaso"]()):
+        again = copied(module)
+        assert again.config == module.config
+        assert again.state_dict().keys() == module.state_dict().keys()
+
+
+def test_a_subclass_without_a_constructor_records_the_arguments_of_its_parent():
+    class Same(Inner):
+        pass
+
+    assert Same(4).config == {"width": 4, "rate": 0.5}
+
+
+def test_wrong_arguments_are_reported_by_the_constructor():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'widht'"):
+        Inner(widht=3)
+
+
+def test_a_description_builds_the_module_that_it_describes():
+    described = ModuleConfig.of(Outer, inner=ModuleConfig.of(Inner, width=3), sizes=(4, 5))
+    module = described.build()
+    assert isinstance(module, Outer)
+    assert isinstance(module.inner, Inner)
+    assert module.config == described.to_json()["arguments"]
+    assert (described["sizes"], described["name"], "sizes" in described, "size" in described) == (
+        (4, 5),
+        "a",
+        True,
+        False,
+    )
+
+
+def test_a_description_is_a_value_that_json_keeps():
+    described = ModuleConfig.of(Outer, inner=ModuleConfig.of(Inner, width=3))
+    again = ModuleConfig.from_json(json.loads(json.dumps(described.to_json())), where="file")
+    assert again == described == ModuleConfig.of(Outer, inner=ModuleConfig.of(Inner, width=3, rate=0.5), name="a")
+    assert hash(again) == hash(described)
+    changed = described.replace(name="b", inner=described["inner"].replace(rate=1))
+    assert changed != described
+    assert (changed["name"], changed["inner"]["rate"], changed["inner"]["width"]) == ("b", 1.0, 3)
+
+
+INNER = {"class": "Inner", "arguments": {}}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"class": "Iner"}, "file: there is no module 'Iner'; did you mean 'Inner'?"),
+        ({"arguments": {}}, 'file must be an object with "class" and "arguments"; got'),
+        ("Inner", 'file must be an object with "class" and "arguments"; got \'Inner\'.'),
+        ({"class": "Inner", "arguments": [1]}, "file: arguments must be an object; got [1]."),
+        ({"class": "Inner", "arguments": {"widht": 1}}, "file: there is no argument 'widht'; did you mean 'width'?"),
+        ({"class": "Inner", "arguments": {"width": "3"}}, "file: width must be a whole number; got '3'."),
+        ({"class": "Inner", "arguments": {"rate": True}}, "file: rate must be a number; got True."),
+        ({"class": "Outer", "arguments": {}}, "file: the argument 'inner' is missing."),
+        ({"class": "Outer", "arguments": {"inner": 3}}, "file: inner must be of class Inner; got 3."),
+        (
+            {"class": "Outer", "arguments": {"inner": {"class": "Outer", "arguments": {"inner": INNER}}}},
+            "file: inner must be of class Inner; got a description of Outer.",
+        ),
+        (
+            {"class": "Outer", "arguments": {"inner": {"class": "Inner", "arguments": {"width": None}}}},
+            "file, inner: width must be a whole number; got None.",
+        ),
+        ({"class": "Outer", "arguments": {"inner": INNER, "sizes": [1]}}, "sizes must be tuple[int, int]; got [1]."),
+    ],
+)  # fmt: skip
+def test_a_description_that_does_not_fit_is_refused_by_name(values, message):
+    with refuses(message):
+        ModuleConfig.from_json(values, where="file")

@@ -1,22 +1,44 @@
 """Networks that predict the objects of a scene: encoder, cascades that compete, and all decoders."""
 
 import json
+import threading
 from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 import picaset
-from picaset.lab.experiments import experiment
-from picaset.lab.experiments.scenes import SCENES
-from picaset.lab.networks.competing_cascade import CompetingCascade, highest_peaks
+from picaset import DeepSets
 from picaset.lab.networks.image_stems import Places, SceneEncoder
-from picaset.lab.networks.scene_network import DECODERS, LENGTH, SceneNetwork
-from picaset.lab.networks.set_descent import SetDescent
+from picaset.lab.networks.scene_decoders import (
+    SUMMARY_NORM,
+    AttentionDecoder,
+    CascadeDecoder,
+    CompetingDecoder,
+    DescentDecoder,
+    SlotDecoder,
+    highest_peaks,
+)
+from picaset.lab.networks.scene_network import VERSION_1_DECODERS, SceneNetwork
 from picaset.operators.picaso import PicasoPool
 
+DECODERS = {
+    "cascade": lambda **options: CascadeDecoder(16, num_heads=2, **options),
+    "attention": lambda **options: AttentionDecoder(16, num_heads=2, **options),
+    "slots": lambda **options: SlotDecoder(16, **options),
+    "learned-slots": lambda **options: SlotDecoder(16, initial="learned", **options),
+    "descent": lambda **options: DescentDecoder(16, num_places=64, **{"num_steps": 4} | options),
+    "implicit-descent": lambda **options: DescentDecoder(
+        16, num_places=64, implicit=True, **{"num_steps": 4} | options
+    ),
+    "competing": lambda **options: CompetingDecoder(16, num_heads=2, **options),
+}
+ITERATIVE = [name for name in DECODERS if name != "attention"]
+EACH_STEP = [name for name in ITERATIVE if "descent" not in name]
+every_decoder = pytest.mark.parametrize("decoder", DECODERS)
 IMAGES = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 OPTIONS = [
     {"compete": compete, "located": located, "initial": initial, "mixed": mixed}
@@ -24,12 +46,16 @@ OPTIONS = [
         ("elements", "templates", "both"), (False, True), ("learned", "peaks"), (False, True)
     )
 ]
+every_option = pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(map(str, options.values())))
 
 
-def network(decoder="picaso", **options) -> SceneNetwork:
+def network(decoder: str = "cascade", **options) -> SceneNetwork:
     torch.manual_seed(0)
-    steps = {"num_steps": 4} if "descent" in decoder else {}
-    return SceneNetwork(19, image_size=32, decoder=decoder, dim=16, num_heads=2, **steps, **options)
+    return SceneNetwork(19, DECODERS[decoder](**options), image_size=32, dim=16)
+
+
+def competing(**options) -> CompetingDecoder:
+    return CompetingDecoder(8, num_objects=3, num_heads=2, **options)
 
 
 def places(dim: int = 8, side: int = 4) -> Places:
@@ -92,59 +118,59 @@ def test_an_image_of_another_size_is_refused():
 @pytest.mark.parametrize("form", ["paper", "authors"])
 @pytest.mark.parametrize("norm", [False, True])
 def test_without_competition_or_positions_it_is_the_paper_s_cascade(form, norm):
-    options = dict(num_templates=3, num_heads=2, num_steps=3, form=form, norm=norm)
-    ours, paper = CompetingCascade(8, compete="elements", located=False, **options), PicasoPool(8, **options)
-    weights = {name.replace("blocks.0.", "block."): tensor for name, tensor in paper.state_dict().items()}
-    ours.load_state_dict(weights)
+    ours = competing(compete="elements", located=False, form=form, norm=norm)
+    paper = PicasoPool(8, num_templates=3, num_heads=2, num_steps=3, form=form, norm=norm)
+    ours.load_state_dict({name.replace("blocks.0.", "block."): tensor for name, tensor in paper.state_dict().items()})
     assert_close(ours(places()), paper(places().elements), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(map(str, options.values())))
+@every_option
 def test_the_order_of_places_changes_nothing(options):
     torch.manual_seed(0)
-    cascade = CompetingCascade(8, num_templates=3, num_heads=2, **options)
-    given = places()
+    decoder, inputs = competing(**options), places()
     if options["initial"] == "peaks":
         # Peaks are peaks of a grid, which may be mirrored but not torn apart.
         order = torch.arange(16).unflatten(0, (4, 4)).flip(1).flatten()
     else:
         order = torch.randperm(16, generator=torch.Generator().manual_seed(1))
-    moved = Places(given.elements[:, order], given.positions[order], given.grid[order])
-    assert_close(cascade(moved), cascade(given), atol=1e-5, rtol=1e-4)
+    moved = Places(inputs.elements[:, order], inputs.positions[order], inputs.grid[order])
+    assert_close(decoder(moved), decoder(inputs), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(map(str, options.values())))
+def without_gradient(module: torch.nn.Module) -> list[str]:
+    """Names of the weights without a gradient, except key biases, which a softmax over places does not depend on."""
+    names = [name for name, weight in module.named_parameters() if weight.grad is None or not weight.grad.any()]
+    return [name for name in names if "key_map.bias" not in name]
+
+
+@every_option
 def test_every_weight_learns(options):
-    cascade = CompetingCascade(8, num_templates=3, num_heads=2, **options)
-    (cascade(places()) * torch.randn(2, 3, 8)).sum().backward()
-    silent = [name for name, weight in cascade.named_parameters() if weight.grad is None or not weight.grad.any()]
-    assert [name for name in silent if "key_map.bias" not in name] == []  # which a softmax over places does not see
+    decoder = competing(**options)
+    (decoder(places()) * torch.randn(2, 3, 8)).sum().backward()
+    assert without_gradient(decoder) == []
 
 
 def test_templates_that_compete_share_every_place_out():
-    cascade = CompetingCascade(8, num_templates=3, num_heads=2, compete="templates", located=False)
-    given = places()
-    view, templates = cascade.view(given), cascade.first(given.elements)
-    shares = view.scores(cascade.block.query_map(templates)).softmax(dim=2)
-    assert_close(cascade.weights(templates, view), shares / shares.sum(dim=3, keepdim=True))
+    decoder, inputs = competing(compete="templates", located=False), places()
+    view, templates = decoder.view(inputs), decoder.initial_templates(inputs.elements)
+    shares = view.scores(decoder.block.query_map(templates)).softmax(dim=2)
+    assert_close(decoder.weights(templates, view), shares / shares.sum(dim=3, keepdim=True))
     assert_close(shares.sum(dim=2), torch.ones(2, 2, 16))
 
 
 @pytest.mark.parametrize("compete", ["elements", "templates", "both"])
 def test_what_a_template_takes_adds_up_to_one(compete):
-    cascade = CompetingCascade(8, num_templates=3, num_heads=2, compete=compete)
-    attention = cascade.trace(places()).attention
+    attention = competing(compete=compete).trace(places()).attention
     assert attention.shape == (3, 2, 2, 3, 16)
     assert_close(attention.sum(dim=-1), torch.ones(3, 2, 2, 3))
 
 
 def test_located_templates_know_where_the_places_are():
-    cascade = CompetingCascade(8, num_templates=3, num_heads=2)
-    given = places()
-    elsewhere = given._replace(grid=given.grid.flip(1))
-    assert not torch.allclose(cascade(elsewhere), cascade(given))
-    blind = CompetingCascade(8, num_templates=3, num_heads=2, located=False)
-    assert torch.equal(blind(elsewhere), blind(given))
+    decoder, inputs = competing(), places()
+    elsewhere = inputs._replace(grid=inputs.grid.flip(1))
+    assert not torch.allclose(decoder(elsewhere), decoder(inputs))
+    blind = competing(located=False)
+    assert torch.equal(blind(elsewhere), blind(inputs))
 
 
 def test_peaks_come_before_the_slopes_beside_them():
@@ -157,115 +183,204 @@ def test_peaks_come_before_the_slopes_beside_them():
 # The network
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
+@every_decoder
 def test_every_decoder_predicts_ten_vectors_between_zero_and_one(decoder):
-    found = network(decoder).eval()(IMAGES)
-    assert found.shape == (3, 10, 19)
-    assert 0 <= float(found.detach().min()) <= float(found.detach().max()) <= 1
+    predicted = network(decoder).eval()(IMAGES).detach()
+    assert predicted.shape == (3, 10, 19)
+    assert 0 <= float(predicted.min()) <= float(predicted.max()) <= 1
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
+@every_decoder
 def test_an_image_is_seen_without_its_neighbours(decoder):
     trained = network(decoder).eval()
     with torch.no_grad():
         assert_close(trained(IMAGES)[1:2], trained(IMAGES[1:2]), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
+@every_decoder
 def test_every_weight_of_a_network_learns(decoder):
     trained = network(decoder)
     (trained(IMAGES) * torch.randn(3, 10, 19)).sum().backward()
-    silent = [name for name, weight in trained.named_parameters() if weight.grad is None or not weight.grad.any()]
-    assert [name for name in silent if "key_map.bias" not in name] == []
+    assert without_gradient(trained) == []
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
+@every_decoder
 def test_a_network_is_written_and_read_back(decoder, tmp_path):
-    trained = network(decoder, **({} if decoder == "attention" else {"num_test_steps": 5})).eval()
+    trained = network(decoder, **({} if decoder == "attention" else {"num_steps": 5})).eval()
     trained.save_pretrained(tmp_path)
     again = SceneNetwork.from_pretrained(tmp_path)
     with torch.no_grad():
         assert torch.equal(again(IMAGES), trained(IMAGES))
     assert again.config == trained.config
+    assert again.decoder.config == trained.decoder.config
 
 
-@pytest.mark.parametrize("decoder", [decoder for decoder in DECODERS if decoder not in ("attention", "slots")])
-def test_a_trained_network_may_take_more_steps(decoder):
-    more, plain = network(decoder, num_test_steps=7), network(decoder)
+@pytest.mark.parametrize("decoder", ITERATIVE)
+def test_a_call_may_take_more_steps_and_changes_no_other_call(decoder):
+    few, many = network(decoder).eval(), network(decoder, num_steps=7).eval()
     with torch.no_grad():
-        assert torch.equal(more(IMAGES), plain(IMAGES))  # in training as many as were asked for
-        assert not torch.allclose(more.eval()(IMAGES), plain.eval()(IMAGES))
-        assert torch.equal(more.train()(IMAGES), plain.train()(IMAGES))
+        before = few(IMAGES)
+        assert torch.equal(few(IMAGES, num_steps=7), many(IMAGES))
+        assert not torch.allclose(before, many(IMAGES))
+        assert torch.equal(few(IMAGES), before)
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("decoder", [name for name in ITERATIVE if name != "slots"])
+def test_steps_do_not_depend_on_the_mode(decoder):
+    trained = network(decoder)
+    with torch.no_grad():
+        assert torch.equal(trained.train()(IMAGES, num_steps=5), trained.eval()(IMAGES, num_steps=5))
+
+
+def test_calls_in_threads_take_their_own_numbers_of_steps():
+    trained, results = network().eval(), dict[int, torch.Tensor]()
+
+    @torch.no_grad()
+    def predict(steps: int) -> None:
+        for _ in range(20):
+            results[steps] = trained(IMAGES, num_steps=steps)
+
+    threads = [threading.Thread(target=predict, args=(steps,)) for steps in (1, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with torch.no_grad():
+        assert all(torch.equal(results[steps], trained(IMAGES, num_steps=steps)) for steps in (1, 6))
+
+
+@every_decoder
 def test_what_is_shown_is_what_is_predicted_from(decoder):
     trained = network(decoder).eval()
     trace = trained.trace(IMAGES)
     if "descent" in decoder:
         assert trace is None
         return
+    last = trace.templates[-1]
     with torch.no_grad():
-        assert_close(trace.templates[-1], trained.decode(trained.encoder(IMAGES)), atol=1e-5, rtol=1e-4)
+        last = trained.decoder.mixing(last) if decoder == "attention" else last
+        assert_close(last, trained.decoder(trained.encoder(IMAGES)), atol=1e-5, rtol=1e-4)
     assert trace.attention.shape[-2:] == (10, 64)
+    assert not trace.templates.requires_grad
 
 
-def test_every_step_is_said_while_training_and_the_last_one_alone_after_that():
-    trained = network("competing", every_step=True)
-    steps = trained(IMAGES)
+@pytest.mark.parametrize("decoder", EACH_STEP)
+def test_every_step_is_predicted_from_and_the_last_is_the_prediction(decoder):
+    trained = network(decoder).eval()
+    steps = trained(IMAGES, every_step=True)
     assert steps.shape == (3, 3, 10, 19)
-    with torch.no_grad():
-        assert_close(steps[-1].detach(), trained.eval()(IMAGES), atol=1e-5, rtol=1e-4)
+    for number, step in enumerate(steps, start=1):
+        assert_close(step, trained(IMAGES, num_steps=number), atol=1e-5, rtol=1e-4)
+    assert trained(IMAGES, every_step=True, num_steps=2).shape == (2, 3, 10, 19)
+    assert steps.requires_grad
 
 
-@pytest.mark.parametrize(
-    ("decoder", "option", "value", "needed"),
-    [
-        *(
-            (decoder, option, value, "'competing'")
-            for decoder in DECODERS
-            if decoder != "competing"
-            for option, value in {
-                "compete": "elements", "located": False, "initial": "peaks", "mixed": True, "every_step": True
-            }.items()
-        ),
-        *(
-            (decoder, option, value, "'picaso' or 'attention' or 'competing'")
-            for decoder in ("slots", "descent", "implicit-descent")
-            for option, value in {"form": "paper", "norm": False}.items()
-        ),
-        ("attention", "num_steps", 4, "'picaso' or 'slots' or"),
-        ("attention", "num_test_steps", 4, "'picaso' or 'slots' or"),
-    ],
-)  # fmt: skip
-def test_an_option_that_would_change_nothing_is_refused(decoder, option, value, needed):
-    with pytest.raises(
-        ValueError, match=f"{option} needs decoder={needed}.*; got '{decoder}', where {option}={value!r} would change"
-    ):
-        network(decoder, **{option: value})
+@pytest.mark.parametrize("decoder", [name for name in DECODERS if name not in EACH_STEP])
+def test_every_step_of_a_decoder_that_has_none_is_refused(decoder):
+    name = type(network(decoder).decoder).__name__
+    with pytest.raises(ValueError, match=f"{name} cannot return every step; ask for the last one alone"):
+        network(decoder)(IMAGES, every_step=True)
 
 
-@pytest.mark.parametrize("profile", ["smoke", "quick", "paper"])
-def test_every_experiment_and_every_shipped_network_is_built(profile):
-    for name in SCENES:
-        assert experiment(name, profile=profile).task.build_network().num_steps
-    for config in (Path(picaset.__file__).parent / "studio" / "weights").glob("scenes_*/config.json"):
-        assert SceneNetwork(**json.loads(config.read_text())["config"]).num_steps
+def test_steps_of_a_decoder_without_any_are_refused():
+    with pytest.raises(ValueError, match="AttentionDecoder has no steps; got num_steps=4"):
+        network("attention")(IMAGES, num_steps=4)
+
+
+@pytest.mark.parametrize("decoder", ITERATIVE)
+def test_no_steps_are_refused(decoder):
+    with pytest.raises(ValueError, match="num_steps must be at least 1; got 0"):
+        network(decoder)(IMAGES, num_steps=0)
+    with pytest.raises(ValueError, match="num_steps must be at least 1; got 0"):
+        network(decoder, num_steps=0)
 
 
 @pytest.mark.as_installed
-def test_a_decoder_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match=r"decoder must be one of 'picaso', .*'competing'; got 'lstm'"):
-        network("lstm")
-    with pytest.raises(ValueError, match=r"num_test_steps must not be negative; got -1"):
-        network(num_test_steps=-1)
+def test_a_decoder_that_does_not_fit_is_refused():
+    with pytest.raises(TypeError, match=r"decoder must be a SceneDecoder; got DeepSets. Pass CascadeDecoder\(64\)"):
+        SceneNetwork(19, DeepSets(2, 5))
+    with pytest.raises(ValueError, match="decoder must have dim=64, as the network; got dim=16"):
+        SceneNetwork(19, CascadeDecoder(16))
+    with pytest.raises(ValueError, match="images must have num_places=64 places; got 256"):
+        SceneNetwork(19, DECODERS["descent"](), dim=16)(torch.zeros(1, 3, 64, 64))
+    with pytest.raises(ValueError, match="compete must be one of 'elements', 'templates', 'both'; got 'slots'"):
+        CompetingDecoder(16, compete="slots")
 
 
 def test_only_an_implicit_descent_is_bounded_and_cut_and_goes_to_vectors_of_one_length():
     for kind in ("descent", "implicit-descent"):
-        found, implicit = network(kind), kind == "implicit-descent"
-        decoder = found.decoder
-        assert isinstance(decoder, SetDescent)
-        assert (decoder.implicit, decoder.bounded, decoder.clip > 0, decoder.momentum > 0) == (implicit,) * 4
-        lengths = found.summary(found.encoder(IMAGES).elements).detach().norm(dim=1)
-        assert bool((lengths - LENGTH).abs().max() < 1e-4) is implicit
+        predictor, implicit = network(kind), kind == "implicit-descent"
+        descent = predictor.decoder.descent
+        assert (descent.implicit, descent.bounded, descent.clip > 0, descent.momentum > 0) == (implicit,) * 4
+        lengths = predictor.decoder.summary(predictor.encoder(IMAGES).elements).detach().norm(dim=1)
+        assert bool((lengths - SUMMARY_NORM).abs().max() < 1e-4) is implicit
+
+
+# Networks of format version 1
+
+FLAT = {
+    "dim_out": 19, "num_objects": 10, "stem": "strided", "image_size": 32, "decoder": "picaso", "dim": 16,
+    "num_heads": 2, "num_steps": 3, "num_test_steps": 0, "form": "authors", "norm": True, "compete": "templates",
+    "located": True, "initial": "learned", "mixed": False, "positions": "linear", "every_step": False,
+}  # fmt: skip
+"""The arguments of a network in format version 1."""
+
+
+def save_version_1(folder: Path, weights: dict[str, torch.Tensor], config: dict[str, object]) -> None:
+    described = {"format": "picaset-network", "format_version": 1, "network": "SceneNetwork", "config": config}
+    (folder / "config.json").write_text(json.dumps(described))
+    save_file(weights, folder / "model.safetensors")
+
+
+def version_1_weights(decoder: str, **options) -> dict[str, torch.Tensor]:
+    """The weights of a network under their names in format version 1."""
+    names = {"decoder.pool.": "decoder.", "decoder.descent.": "decoder.", "decoder.summary.": "summary."}
+    names |= {"decoder.saliency.": "decoder.likes."} | (
+        {"decoder.mixing.": "mixing."} if decoder == "attention" else {}
+    )
+    weights = dict[str, torch.Tensor]()
+    for name, tensor in network(decoder, **options).state_dict().items():
+        prefix = next((prefix for prefix in names if name.startswith(prefix)), None)
+        weights[name if prefix is None else names[prefix] + name.removeprefix(prefix)] = tensor
+    return weights
+
+
+@every_decoder
+def test_a_network_of_version_1_is_upgraded(decoder, tmp_path):
+    version_1 = "picaso" if decoder == "cascade" else decoder
+    steps = {} if decoder == "attention" else {"num_steps": 5}
+    save_version_1(tmp_path, version_1_weights(decoder), FLAT | {"decoder": version_1, "num_test_steps": 5})
+    upgraded, expected = SceneNetwork.from_pretrained(tmp_path), network(decoder, **steps).eval()
+    assert upgraded.config == expected.config
+    with torch.no_grad():
+        assert torch.equal(upgraded(IMAGES), expected(IMAGES))
+
+
+@every_option
+def test_every_option_of_version_1_is_upgraded(options, tmp_path):
+    save_version_1(tmp_path, version_1_weights("competing", **options), FLAT | options | {"decoder": "competing"})
+    upgraded, expected = SceneNetwork.from_pretrained(tmp_path), network("competing", **options).eval()
+    assert upgraded.config == expected.config
+    with torch.no_grad():
+        assert torch.equal(upgraded(IMAGES), expected(IMAGES))
+
+
+def test_a_damaged_network_of_version_1_is_refused(tmp_path):
+    save_version_1(tmp_path, version_1_weights("cascade"), FLAT | {"decoder": "lstm"})
+    with pytest.raises(ValueError, match=f"there is no decoder 'lstm'; decoders are {', '.join(VERSION_1_DECODERS)}"):
+        SceneNetwork.from_pretrained(tmp_path)
+    save_version_1(tmp_path, version_1_weights("cascade"), {"dim_out": 19, "decoder": "picaso"})
+    with pytest.raises(ValueError, match="does not fit the network: the argument 'image_size' is missing"):
+        SceneNetwork.from_pretrained(tmp_path)
+
+
+SHIPPED = sorted((Path(picaset.__file__).parent / "studio" / "weights").glob("scenes_*"))
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
+def test_every_shipped_network_is_read_with_all_its_weights(folder):
+    shipped = SceneNetwork.from_pretrained(folder).float()
+    weights = load_file(folder / "model.safetensors")
+    assert sum(tensor.numel() for tensor in shipped.state_dict().values()) == sum(map(torch.numel, weights.values()))
+    with torch.no_grad():
+        assert shipped(torch.zeros(1, 3, 64, 64)).shape == (1, 10, 19)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.lab.networks.set_descent import NeverLonger, SetDescent
+from picaset.lab.networks.set_descent import SetDescent, SpectralBound
 
 
 def small(**options) -> SetDescent:
@@ -38,7 +38,7 @@ def test_the_slope_is_the_gradient_of_the_objective():
     descent = small()
     elements = torch.randn(2, 4, 2, dtype=torch.float64, requires_grad=True)
     (expected,) = torch.autograd.grad(objective(descent, elements).sum(), elements)
-    assert_close(descent.slope(elements, VECTORS, descent.start.expand(2, -1, -1)), expected)
+    assert_close(descent.gradient(elements, VECTORS, descent.start.expand(2, -1, -1)), expected)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
@@ -125,8 +125,8 @@ def test_a_bounded_descent_takes_half_precision(implicit):
 
 def test_a_map_is_divided_by_what_it_stretches_above_one():
     weight = torch.eye(7, 4)
-    assert_close(NeverLonger()(0.5 * weight), 0.5 * weight)
-    assert_close(NeverLonger()(5 * weight), weight)
+    assert_close(SpectralBound()(0.5 * weight), 0.5 * weight)
+    assert_close(SpectralBound()(5 * weight), weight)
 
 
 @pytest.mark.parametrize("bounded", [False, True])
@@ -174,16 +174,16 @@ def bending(*curvatures: float) -> tuple[torch.Tensor, torch.Tensor]:
 )
 def test_solving_stops_where_the_objective_bends_downwards(curvatures, expected):
     wanted = torch.tensor([[[1.0, 2.0]]], dtype=torch.float64)
-    found = small(implicit=True, num_solves=5).solved(*bending(*curvatures), wanted)
+    found = small(implicit=True, num_solves=5).solve_hessian(*bending(*curvatures), wanted)
     assert_close(found, torch.tensor([[expected]], dtype=torch.float64))
-    assert not small(implicit=True, num_solves=5).solved(*bending(*curvatures), 0 * wanted).any()
+    assert not small(implicit=True, num_solves=5).solve_hessian(*bending(*curvatures), 0 * wanted).any()
 
 
 def test_one_set_that_bends_downwards_changes_no_other():
     descent, wanted = small(implicit=True, num_solves=5), torch.ones(2, 1, 2, dtype=torch.float64)
     found = torch.zeros(2, 1, 2, dtype=torch.float64, requires_grad=True)
     slope = found * torch.tensor([[[-1.0, -2.0]], [[1.0, 2.0]]]).double()
-    assert_close(descent.solved(slope, found, wanted), torch.tensor([[[1.0, 1.0]], [[1.0, 0.5]]]).double())
+    assert_close(descent.solve_hessian(slope, found, wanted), torch.tensor([[[1.0, 1.0]], [[1.0, 0.5]]]).double())
 
 
 @pytest.mark.parametrize("implicit", [False, True])
@@ -224,3 +224,15 @@ def test_without_gradients_the_same_set_is_found(implicit):
 def test_a_descent_that_cannot_end_is_refused(options):
     with pytest.raises(ValueError, match="momentum must be at least 0 and below 1, step_size above 0"):
         SetDescent(3, 2, num_elements=4, **options)
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_a_call_may_take_another_number_of_steps(implicit):
+    few, many = (small(num_steps=steps, step_size=0.1, implicit=implicit) for steps in (3, 9))
+    assert torch.equal(few(VECTORS, num_steps=9), many(VECTORS))
+    assert not torch.allclose(few(VECTORS), many(VECTORS))
+
+
+def test_solves_without_implicit_gradients_are_refused():
+    with pytest.raises(ValueError, match="num_solves=5 needs implicit=True"):
+        SetDescent(3, 2, num_elements=4, num_solves=5)

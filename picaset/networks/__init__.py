@@ -1,4 +1,4 @@
-"""Operators stacked into networks."""
+"""Networks made of set operators, and how they are saved and loaded."""
 
 from picaset.networks.authors_checkpoint import from_authors_checkpoint
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer

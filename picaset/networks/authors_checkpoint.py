@@ -1,6 +1,6 @@
-"""Checkpoints of the public Set Transformer program, read into our network with the same outputs.
+"""Load checkpoints of the public Set Transformer program into a network with the same outputs.
 
-Their names and ours, layer by layer:
+Names in their checkpoints and in our networks:
 
     enc.0.I, enc.0.mab0, enc.0.mab1    encoders.0.inducing, .gather, .spread        (ISAB)
     enc.0.mab                          encoders.0.block                             (SAB)
@@ -8,8 +8,8 @@ Their names and ours, layer by layer:
     dec.1.mab                          decoder.0.block                              (SAB)
     dec.2.weight                       decoder.1.weight                             (nn.Linear)
 
-and within a block fc_q, fc_k, fc_v, fc_o, ln0, ln1. Layers without weights (dropout) leave gaps
-in their numbering, which are passed over.
+and within a block fc_q, fc_k, fc_v, fc_o, ln0, ln1. Layers without weights (dropout) leave gaps in their numbering,
+which are ignored.
 """
 
 import os
@@ -26,7 +26,7 @@ from picaset.checks import check_positive
 from picaset.networks.pretrained import load_weights
 from picaset.networks.set_networks import SetTransformer
 
-IN_A_BLOCK = {
+BLOCK_NAMES = {
     "fc_q": "query_map",
     "fc_k": "key_map",
     "fc_v": "value_map",
@@ -42,21 +42,21 @@ NAME = re.compile(
 
 
 def from_authors_checkpoint(path: str | os.PathLike[str], num_heads: int = 4) -> SetTransformer:
-    """A network with the weights of a checkpoint of the public Set Transformer program, in ``eval`` mode.
+    """Load a checkpoint of the public Set Transformer program; the network is in ``eval`` mode.
 
     Args:
         path: A file written by ``torch.save``: ``{"state_dict": ...}`` or a bare state dict. It is read with
-            ``weights_only=True``; a file that holds anything but tensors is refused.
-        num_heads: Attention heads; the file does not say.
+            ``weights_only=True``; a file with anything but tensors is an error.
+        num_heads: Attention heads, which the file does not contain.
     """
     check_positive(caller="from_authors_checkpoint", num_heads=num_heads)
     weights = read_state_dict(Path(path))
     layers = {part: layers_of(part, weights, source=path) for part in ("enc", "dec")}
     encoders, decoders = layers["enc"], layers["dec"]
-    described = describe(encoders, decoders, source=path)
-    if described["dim"] % num_heads:
-        raise ValueError(f"{path} is {described['dim']} wide, which num_heads={num_heads} does not divide.")
-    network = SetTransformer(num_heads=num_heads, form="authors", **described)
+    arguments = infer_arguments(encoders, decoders, source=path)
+    if arguments["dim"] % num_heads:
+        raise ValueError(f"{path} is {arguments['dim']} wide, which num_heads={num_heads} does not divide.")
+    network = SetTransformer(num_heads=num_heads, form="authors", **arguments)
     renamed = {
         f"encoders.{index}.{name}": tensor for index, layer in enumerate(encoders) for name, tensor in layer.items()
     }
@@ -73,37 +73,34 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         raise FileNotFoundError(f"from_authors_checkpoint: {path} does not exist.")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an unusual pickle: it is read or refused, with a reason
-            found: Any = torch.load(path, map_location="cpu", weights_only=True)
+            warnings.simplefilter("ignore")  # torch warns of unusual pickles, which are loaded or reported below
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise ValueError(
             f"from_authors_checkpoint: {path} holds more than tensors, and loading it could run code. "
             'Save {"state_dict": model.state_dict()} and try again.'
         ) from None
     except (RuntimeError, EOFError, KeyError, OSError, ValueError):
-        raise ValueError(
-            f"from_authors_checkpoint: {path} is not a file that torch.save wrote, or not the whole of one."
-        ) from None
-    if isinstance(found, dict) and "state_dict" in found:
-        found = cast(dict[str, Any], found)["state_dict"]
-    if not isinstance(found, dict) or not all(
-        isinstance(name, str) and isinstance(one, Tensor) for name, one in cast(dict[Any, Any], found).items()
+        raise ValueError(f"from_authors_checkpoint: {path} was not written by torch.save, or was cut short.") from None
+    if isinstance(content, dict) and "state_dict" in content:
+        content = cast(dict[str, Any], content)["state_dict"]
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in cast(dict[Any, Any], content).items()
     ):
         raise ValueError(
             f'from_authors_checkpoint: {path} must hold a state dict, or {{"state_dict": ...}}; got something else.'
         )
-    weights = cast(dict[str, Tensor], found)
-    return {name.removeprefix("module."): tensor for name, tensor in weights.items()}
+    return {name.removeprefix("module."): tensor for name, tensor in cast(dict[str, Tensor], content).items()}
 
 
 def layers_of(part: str, weights: dict[str, Tensor], *, source: object) -> list[dict[str, Tensor]]:
-    """The layers of the encoder or the decoder in order, their tensors under our names."""
+    """Return the layers of the encoder or the decoder in order, their tensors under our names."""
     numbered: dict[int, dict[str, Tensor]] = {}
     for name, tensor in weights.items():
         match = NAME.fullmatch(name)
         if match is None:
             raise ValueError(
-                f"from_authors_checkpoint: {source} is not of the public Set Transformer program, "
+                f"from_authors_checkpoint: {source} is not a checkpoint of the public Set Transformer program, "
                 f"which has no {name!r}."
             )
         if match["part"] == part:
@@ -118,12 +115,14 @@ def our_name(match: re.Match[str]) -> str:
         return {"I": "inducing", "S": "templates"}[match["vectors"]]
     if match["block"]:
         block = {"mab0": "gather", "mab1": "spread", "mab": "block"}[match["block"]]
-        return f"{block}.{IN_A_BLOCK[match['map']]}.{match['kind']}"
+        return f"{block}.{BLOCK_NAMES[match['map']]}.{match['kind']}"
     return match["linear"]
 
 
-def describe(encoders: list[dict[str, Tensor]], decoders: list[dict[str, Tensor]], *, source: object) -> dict[str, Any]:
-    """The arguments of the network that a checkpoint's layers were trained as."""
+def infer_arguments(
+    encoders: list[dict[str, Tensor]], decoders: list[dict[str, Tensor]], *, source: object
+) -> dict[str, Any]:
+    """Infer the arguments of the network from the layers of a checkpoint."""
     kinds = {"induced" if "inducing" in layer else "self" for layer in encoders}
     if len(kinds) != 1 or len(decoders) < 2 or "templates" not in decoders[0] or "weight" not in decoders[-1]:
         raise ValueError(
@@ -134,7 +133,7 @@ def describe(encoders: list[dict[str, Tensor]], decoders: list[dict[str, Tensor]
     if len(inducing) > 1:
         raise ValueError(
             f"from_authors_checkpoint: {source} has encoders of {sorted(inducing)} inducing points; "
-            "a SetTransformer has one number for all."
+            "a SetTransformer needs the same number in all."
         )
     first = encoders[0].get("spread.query_map.weight", encoders[0].get("block.query_map.weight"))
     if first is None:

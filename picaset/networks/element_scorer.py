@@ -1,7 +1,7 @@
-"""From a set to a score for each of its elements: how little it fits the rest.
+"""Score each element of a set by how little it fits the others.
 
-The set is encoded and pooled, and every element is compared with what was pooled: the paper's difference layer, which
-makes the output follow the order of the elements and work for any number of them.
+The set is encoded and pooled, and the pooled vector is subtracted from every element (the paper's difference layer), so
+that the network is equivariant to the order of the elements and accepts any number of them.
 
 Dimensions:  B sets   N elements (padded)   D features in   E features inside   K templates   total elements of all sets
 """
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_divides, check_positive
 from picaset.networks.pretrained import PretrainedNetwork
-from picaset.networks.set_networks import attention_encoders
+from picaset.networks.set_networks import Encoder, attention_encoders
 from picaset.operators.attention_pools import AttentionPool
 from picaset.operators.base import check_fits, read_set
 from picaset.operators.block import BlockOptions
@@ -28,23 +28,23 @@ ElementPool = Literal["attention", "picaso", "generalized"]
 
 
 class ElementScorer(PretrainedNetwork):
-    r"""Score every element of a set by its difference from what the set was pooled into.
+    r"""Score every element of a set by its difference from the pooled set.
 
-    .. math::  s_n = f(x_n - \bar t), \qquad \bar t = \text{the mean of the templates}, \qquad f \text{ of two layers}
+    .. math::  s_n = f(x_n - \bar t), \qquad \bar t = \text{mean of the templates}, \qquad f = \text{two-layer network}
 
-    With ``pool="generalized"`` the elements are those that the cascade has rewritten, otherwise the encoded ones.
+    With ``pool="generalized"``, :math:`x_n` are the elements as the cascade updates them, otherwise the encoded ones.
 
     Args:
         dim_in: Features of an element.
-        dim: Features inside.
+        dim: Hidden features.
         num_heads: Attention heads; divides ``dim``.
-        encoder: ``"elementwise"`` (rFF), ``"self"`` (SA) or one after the other, ``"elementwise+self"``.
-        num_encoder_blocks: Encoders, one after the other; half of them elementwise if there are both.
+        encoder: ``"elementwise"`` (rFF), ``"self"`` (SA) or both in sequence, ``"elementwise+self"``.
+        num_encoder_blocks: Number of encoders; with ``"elementwise+self"``, half of them are elementwise.
         pool: ``"attention"`` (PMA), ``"picaso"`` (PB) or ``"generalized"`` (GPB).
-        num_templates: Vectors that the set is pooled into.
-        num_steps: Steps of the cascade, which share their weights.
+        num_templates: Number of pooled vectors.
+        num_steps: Steps of the pools ``"picaso"`` and ``"generalized"``.
         num_decoder_blocks: Self-attention blocks among the templates, as in Set Transformer.
-        options: The keywords of :class:`MultiheadAttentionBlock`, for every block.
+        options: Keywords of :class:`MultiheadAttentionBlock`, for every block.
 
     Shapes:
         elements  (B, N, dim_in)    or a SetBatch
@@ -80,40 +80,28 @@ class ElementScorer(PretrainedNetwork):
             raise ValueError(
                 f"{caller}: encoder {encoder!r} needs at least 2 encoder blocks; got {num_encoder_blocks}."
             )
-        super().__init__(
-            dict(
-                dim_in=dim_in,
-                dim=dim,
-                num_heads=num_heads,
-                encoder=encoder,
-                num_encoder_blocks=num_encoder_blocks,
-                pool=pool,
-                num_templates=num_templates,
-                num_steps=num_steps,
-                num_decoder_blocks=num_decoder_blocks,
-                **options,
-            )
-        )
+        super().__init__()
         self.dim_in = dim_in
-
-        def encoders(kind: Any, width: int, count: int) -> list[nn.Module]:
-            found = attention_encoders(
-                kind, width, dim, num_blocks=count, num_heads=num_heads, num_inducing=1, caller=caller, **options
-            )
-            return list(found)
 
         half = num_encoder_blocks // 2
         if encoder == "elementwise+self":
-            first, rest = encoders("elementwise", dim_in, half), encoders("self", dim, num_encoder_blocks - half)
+            kinds = [("elementwise", dim_in, half), ("self", dim, num_encoder_blocks - half)]
         else:
-            first, rest = encoders(encoder, dim_in, num_encoder_blocks), list[nn.Module]()
-        self.encoders = nn.ModuleList([*first, *rest])
+            kinds = [(encoder, dim_in, num_encoder_blocks)]
+        self.encoders = nn.ModuleList()
+        for kind, width, count in kinds:
+            self.encoders.extend(
+                attention_encoders(
+                    cast(Encoder, kind), width, dim, num_blocks=count, num_heads=num_heads, num_inducing=1,
+                    caller=caller, **options,
+                )
+            )  # fmt: skip
         cascade: Any = dict(num_templates=num_templates, num_heads=num_heads, **options)
         if pool == "attention":
             self.pool: nn.Module = AttentionPool(dim, **cascade)
         else:
-            kind = PicasoPool if pool == "picaso" else GeneralizedPicaso
-            self.pool = kind(dim, num_steps=num_steps, **cascade)
+            pool_class = PicasoPool if pool == "picaso" else GeneralizedPicaso
+            self.pool = pool_class(dim, num_steps=num_steps, **cascade)
         self.decoder = nn.Sequential(
             *(SelfAttention(dim, dim, num_heads=num_heads, **options) for _ in range(num_decoder_blocks))
         )
@@ -124,17 +112,19 @@ class ElementScorer(PretrainedNetwork):
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B N"] | Float[Tensor, " total"]:
-        """The score of every element, higher for one that fits less."""
+        """Return the score of every element; higher means that it fits the others less."""
         if isinstance(elements, SetBatch):
             check_fits(self, elements, mask)
-            return encode_in_buckets(elements, self.judged).elements[:, 0]
+            return encode_in_buckets(elements, self.score_padded).elements[:, 0]
         padded, present = read_set(self, elements, mask)
-        scores = self.judged(padded, present)[..., 0]
+        scores = self.score_padded(padded, present)[..., 0]
         if present is not None:
             scores = scores.masked_fill(~present, -torch.inf)
         return scores[:, : elements.shape[1]]
 
-    def judged(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N 1"]:
+    def score_padded(
+        self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None
+    ) -> Float[Tensor, "B N 1"]:
         for encoder in self.encoders:
             elements = encoder(elements, mask)
         if isinstance(self.pool, GeneralizedPicaso):

@@ -1,7 +1,7 @@
-"""Several guesses at the Gaussian mixture of a set, for any number of components up to a largest.
+"""Propose several Gaussian mixtures for a set of points, as starts of expectation-maximization.
 
-Expectation-maximization climbs to the nearest summit of the likelihood. A network that has seen many mixtures knows
-where summits are, and several guesses from one look at the set are worth more than one: the best is kept.
+Expectation-maximization converges to a nearby local maximum of the likelihood. A network trained on many mixtures
+proposes several good starts in one pass, for any number of components up to a maximum; the best result is taken.
 
 Dimensions:  B sets   N points   P proposals   K components   D coordinates   E features   L steps
 """
@@ -23,26 +23,26 @@ from picaset.operators.encoders import SelfAttention
 from picaset.operators.mixture import Mixture
 
 SMALLEST_DEVIATION = 1e-3
-"""Below it no predicted component gets, so that no likelihood is infinite."""
+"""Smallest standard deviation of a predicted component; it keeps the likelihood finite."""
 
 
 class MixtureProposer(PretrainedNetwork):
-    """Propose Gaussian mixtures for each set of points; they move and grow with the points exactly.
+    """Propose Gaussian mixtures for each set of points, equivariant to shifts and to the scale of the points.
 
-    A cascade as PICASO's, with templates that talk: each step they ask the points, then those of one proposal learn of
-    each other. A template is a component in the making, and a learned vector tells it how many there are to be. Points
-    are never encoded, only asked, so a proposal costs about as much as a few steps of expectation-maximization.
+    A PICASO cascade with one template per component. In each step the templates attend to the points, then those of one
+    proposal attend to each other. A learned vector tells the templates the number of components. Points are not
+    encoded, so a proposal costs about as much as a few steps of expectation-maximization.
 
     Args:
         dim_in: Coordinates of a point.
-        max_components: The most components that can be asked for.
-        num_proposals: Mixtures for each set.
+        max_components: Largest number of components.
+        num_proposals: Mixtures per set.
         dim: Features of a template.
         num_heads: Attention heads; divides ``dim``.
         num_steps: Steps of the cascade.
-        share: One pair of blocks for all steps, or one for each.
-        num_frequencies: Sines and cosines of each coordinate that are shown to the templates beside it.
-        options: The keywords of :class:`MultiheadAttentionBlock`, for every block.
+        share: One pair of blocks for all steps, instead of one for each.
+        num_frequencies: Number of frequencies whose sines and cosines of each coordinate are added to the features.
+        options: Keywords of :class:`MultiheadAttentionBlock`, for every block.
 
     Shapes:
         elements  (B, N, dim_in)
@@ -77,31 +77,19 @@ class MixtureProposer(PretrainedNetwork):
             num_steps=num_steps,
         )
         check_divides(num_heads, dim, caller=caller)
-        super().__init__(
-            dict(
-                dim_in=dim_in,
-                max_components=max_components,
-                num_proposals=num_proposals,
-                dim=dim,
-                num_heads=num_heads,
-                num_steps=num_steps,
-                share=share,
-                num_frequencies=num_frequencies,
-                **options,
-            )
-        )
+        super().__init__()
         self.dim_in = dim_in
         self.max_components = max_components
         self.num_proposals = num_proposals
         self.num_steps = num_steps
         self.num_frequencies = num_frequencies
-        shown, times = dim_in * (1 + 2 * num_frequencies), 1 if share else num_steps
+        dim_points, num_blocks = dim_in * (1 + 2 * num_frequencies), 1 if share else num_steps
         self.templates = learned_templates(num_proposals * max_components, dim)
         self.numbers = learned_templates(max_components, dim)  # one vector for each number of components
         self.ask = nn.ModuleList(
-            MultiheadAttentionBlock(dim, shown, dim, num_heads=num_heads, **options) for _ in range(times)
+            MultiheadAttentionBlock(dim, dim_points, dim, num_heads=num_heads, **options) for _ in range(num_blocks)
         )
-        self.talk = nn.ModuleList(SelfAttention(dim, dim, num_heads=num_heads, **options) for _ in range(times))
+        self.talk = nn.ModuleList(SelfAttention(dim, dim, num_heads=num_heads, **options) for _ in range(num_blocks))
         self.read = nn.Linear(dim, dim_in + 2)
 
     def forward(
@@ -112,10 +100,9 @@ class MixtureProposer(PretrainedNetwork):
         num_components: int,
         every_step: bool = False,
     ) -> Mixture:
-        """Propose for every set; ``mask`` is True where a point is present, None means all are.
+        """Propose mixtures of ``num_components`` components.
 
-        With ``every_step``, L times as many mixtures come back: those after each step of the cascade, the last ones
-        last.
+        With ``every_step``, return L times as many mixtures: those after each step of the cascade, in order.
         """
         if not 1 <= num_components <= self.max_components:
             raise ValueError(
@@ -123,10 +110,10 @@ class MixtureProposer(PretrainedNetwork):
             )
         elements, mask = read_set(self, elements, mask)
         canonical, place = canonical_of(elements, mask)
-        found = self.propose(canonical, mask, num_components, every_step=every_step)
-        steps = len(found.means) // (len(elements) * self.num_proposals)
+        proposals = self.propose(canonical, mask, num_components, every_step=every_step)
+        steps = len(proposals.means) // (len(elements) * self.num_proposals)
         shift, scale = (part.repeat_interleave(self.num_proposals, dim=0).repeat(steps, 1, 1) for part in place)
-        return Mixture(found.means * scale + shift, found.variances * scale.square(), found.log_weights)
+        return Mixture(proposals.means * scale + shift, proposals.variances * scale.square(), proposals.log_weights)
 
     def propose(
         self,
@@ -136,36 +123,36 @@ class MixtureProposer(PretrainedNetwork):
         *,
         every_step: bool = False,
     ) -> Mixture:
-        """The same for points that are canonical already, and zero where absent."""
+        """Propose mixtures for points that are already canonical, and zero where absent."""
         steps = self.cascade(points, mask, num_components)
-        read = components(self.read(torch.cat(steps) if every_step else steps[-1]))  # (L B P, K, D + 2)
-        return Mixture(read[..., : self.dim_in], read[..., -2:-1].exp(), read[..., -1])
+        estimates = components(self.read(torch.cat(steps) if every_step else steps[-1]))  # (L B P, K, D + 2)
+        return Mixture(estimates[..., : self.dim_in], estimates[..., -2:-1].exp(), estimates[..., -1])
 
     def cascade(
         self, points: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None, num_components: int
     ) -> list[Float[Tensor, "BP K E"]]:
-        """The templates after each step."""
-        shown = with_frequencies(points, self.num_frequencies)
+        """Return the templates after each step."""
+        features = with_frequencies(points, self.num_frequencies)
         templates = self.templates.view(self.num_proposals, self.max_components, -1)
         templates = templates[:, :num_components] + self.numbers[num_components - 1]
-        questions, steps = templates.flatten(0, 1)[None], list[Tensor]()  # (1, P K, E), the same for all sets
+        queries, steps = templates.flatten(0, 1)[None], list[Tensor]()  # (1, P K, E), the same for all sets
         for step in range(self.num_steps):
             ask, talk = self.ask[min(step, len(self.ask) - 1)], self.talk[min(step, len(self.talk) - 1)]
             assert isinstance(ask, MultiheadAttentionBlock)
             assert isinstance(talk, SelfAttention)
-            answers = ask.update(questions, ask.view(shown, mask, num_queries=questions.shape[1]))  # (B, P K, E)
-            steps.append(talk.encode(answers.reshape(-1, num_components, answers.shape[2]), None))
-            questions = steps[-1].reshape(answers.shape)
+            attended = ask.update(queries, ask.view(features, mask, num_queries=queries.shape[1]))  # (B, P K, E)
+            steps.append(talk.encode(attended.reshape(-1, num_components, attended.shape[2]), None))
+            queries = steps[-1].reshape(attended.shape)
         return steps
 
 
-def components(read: Float[Tensor, "B K D_plus_2"]) -> Float[Tensor, "B K D_plus_2"]:
-    """Mean, logarithm of the variance and logarithm of the weight from numbers without bounds."""
-    deviations = softplus(read[..., -2:-1]) + SMALLEST_DEVIATION
-    return torch.cat([read[..., :-2], 2 * deviations.log(), read[..., -1:].log_softmax(dim=1)], dim=-1)
+def components(outputs: Float[Tensor, "B K D_plus_2"]) -> Float[Tensor, "B K D_plus_2"]:
+    """Map unbounded outputs to the mean, log variance and log weight of each component."""
+    deviations = softplus(outputs[..., -2:-1]) + SMALLEST_DEVIATION
+    return torch.cat([outputs[..., :-2], 2 * deviations.log(), outputs[..., -1:].log_softmax(dim=1)], dim=-1)
 
 
 def with_frequencies(points: Float[Tensor, "B N D"], num_frequencies: int) -> Float[Tensor, "B N E"]:
-    """The points, and sines and cosines of their coordinates at octaves from half a wave per unit."""
-    waves = [points * (math.pi / 2 * 2**octave) for octave in range(num_frequencies)]
-    return torch.cat([points, *(wave(angle) for angle in waves for wave in (torch.sin, torch.cos))], dim=-1)
+    """Append sines and cosines of the coordinates, at octaves from a quarter of a period per unit."""
+    angles = [points * (math.pi / 2 * 2**octave) for octave in range(num_frequencies)]
+    return torch.cat([points, *(wave(angle) for angle in angles for wave in (torch.sin, torch.cos))], dim=-1)

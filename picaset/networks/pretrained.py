@@ -1,9 +1,9 @@
-"""Networks that can be written to a directory and read back, without pickle.
+"""Networks that are saved to a folder and loaded from it, without pickle.
 
-    DIRECTORY/config.json          format, format version, class, arguments of its constructor
-    DIRECTORY/model.safetensors    the weights
+    FOLDER/config.json          format, format version, class name, constructor arguments
+    FOLDER/model.safetensors    weights
 
-A directory from a stranger can be read without running their code.
+Loading never runs code from the folder, so one from an untrusted source is safe to load.
 """
 
 import json
@@ -16,15 +16,16 @@ from safetensors.torch import load_file, save  # pyright: ignore[reportUnknownVa
 from torch import Tensor, nn
 
 from picaset.files import made_folder, read_json, replacing
+from picaset.networks.configuration import Configurable, ModuleConfig
 
 FORMAT = "picaset-network"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 Network = TypeVar("Network", bound="PretrainedNetwork")
 
 
 class Description(TypedDict):
-    """What ``config.json`` holds."""
+    """Content of ``config.json``."""
 
     format: str
     format_version: int
@@ -32,19 +33,14 @@ class Description(TypedDict):
     config: dict[str, Any]
 
 
-class PretrainedNetwork(nn.Module):
-    """A network that remembers how it was built.
+class PretrainedNetwork(Configurable):
+    """A network that can be saved to a folder and loaded from it.
 
-    Args:
-        config: The arguments its constructor was called with, all of them JSON values.
+    The constructor arguments are saved beside the weights; see :class:`Configurable`.
     """
 
-    def __init__(self, config: dict[str, Any]) -> None:
-        super().__init__()
-        self.config = config
-
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write the network to a directory; each file is replaced whole or left as it was."""
+        """Save the network to a folder; each file is replaced atomically."""
         directory = made_folder(Path(directory))
         description = Description(
             format=FORMAT, format_version=FORMAT_VERSION, network=type(self).__name__, config=self.config
@@ -56,46 +52,63 @@ class PretrainedNetwork(nn.Module):
 
     @classmethod
     def from_pretrained(cls: type[Network], directory: str | os.PathLike[str]) -> Network:
-        """Read a network back, in ``eval`` mode; a directory of something else is refused."""
+        """Load a network from a folder, in ``eval`` mode; a folder of another network is an error."""
         directory = Path(directory)
         description = read_description(directory / "config.json")
         name = description["network"]
         if name != cls.__name__:
             raise ValueError(
-                f"{cls.__name__}.from_pretrained: {directory} holds a {name}; read it with {name}.from_pretrained."
+                f"{cls.__name__}.from_pretrained: {directory} holds a {name}; load it with {name}.from_pretrained."
             )
+        weights = read_weights(directory / "model.safetensors")
         try:
-            network = cls(**description["config"])
-        except (TypeError, ValueError) as error:
+            config = description["config"]
+            if description["format_version"] < FORMAT_VERSION:
+                config, weights = cls.upgrade(config, weights)
+            network = cls(**{key: build_argument(value, where=key) for key, value in config.items()})
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"the argument {error} is missing" if isinstance(error, KeyError) else str(error)
             raise ValueError(
-                f"{cls.__name__}.from_pretrained: {directory / 'config.json'} does not fit the network: {error}"
+                f"{cls.__name__}.from_pretrained: {directory / 'config.json'} does not fit the network: {reason}"
             ) from None
-        load_weights(network, read_weights(directory / "model.safetensors"), source=str(directory))
+        load_weights(network, weights, source=str(directory))
         return network.eval()
+
+    @classmethod
+    def upgrade(cls, config: dict[str, Any], weights: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Convert the arguments and the weights of a network saved in format version 1 to the current version."""
+        return config, weights
+
+
+def build_argument(argument: Any, *, where: str) -> Any:
+    """Return a constructor argument; the description of a module is built."""
+    if isinstance(argument, dict) and "class" in argument:
+        return ModuleConfig.from_json(argument, where=where).build()
+    return cast(Any, argument)
 
 
 def check_exists(path: Path) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(
-            f"{path.parent} is not a folder; a network is one, with config.json and model.safetensors."
+            f"{path.parent} is not a folder; a network is a folder with config.json and model.safetensors."
         )
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; a network is config.json and model.safetensors.")
+        raise FileNotFoundError(f"{path} does not exist; a network is a folder with config.json and model.safetensors.")
 
 
 def read_description(path: Path) -> Description:
     check_exists(path)
-    described = read_json(path)
-    if described.get("format") != FORMAT:
+    values = read_json(path)
+    if values.get("format") != FORMAT:
         raise ValueError(f'{path} is not the description of a picaset network: "format" must be "{FORMAT}".')
-    if described.get("format_version") != FORMAT_VERSION:
+    if values.get("format_version") not in range(1, FORMAT_VERSION + 1):
         raise ValueError(
-            f"{path} has format version {described.get('format_version')}; this picaset reads version "
+            f"{path} has format version {values.get('format_version')}; this picaset reads versions 1 to "
             f"{FORMAT_VERSION}. Install the picaset that wrote it."
         )
-    if not isinstance(described.get("network"), str) or not isinstance(described.get("config"), dict):
-        raise ValueError(f'{path} must name its "network" and give its "config".')
-    return cast(Description, described)
+    if not isinstance(values.get("network"), str) or not isinstance(values.get("config"), dict):
+        raise ValueError(f'{path} must have a "network" name and a "config" object.')
+    return cast(Description, values)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -107,14 +120,14 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(network: nn.Module, weights: dict[str, Tensor], *, source: str) -> None:
-    """Give a network weights that are exactly its own, by name and by shape."""
+    """Load weights into a network; all names and shapes must match."""
     expected = network.state_dict()
     for name in sorted(expected.keys() | weights.keys()):
         ours, theirs = expected.get(name), weights.get(name)
         if ours is None or theirs is None or ours.shape != theirs.shape:
             raise ValueError(
-                f"{source} holds the weights of another network: {name} must {shape_in_words(ours)}; "
-                f"there it would {shape_in_words(theirs)}."
+                f"{source} holds the weights of another network: {name} must {describe_shape(ours)}; "
+                f"in the file it would {describe_shape(theirs)}."
             )
     precisions = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
     if len(precisions) == 1:
@@ -122,5 +135,5 @@ def load_weights(network: nn.Module, weights: dict[str, Tensor], *, source: str)
     network.load_state_dict(weights)
 
 
-def shape_in_words(tensor: Tensor | None) -> str:
+def describe_shape(tensor: Tensor | None) -> str:
     return "be absent" if tensor is None else f"have shape {tuple(tensor.shape)}"

@@ -1,14 +1,14 @@
-"""Set Transformer: attention encoders, K learned questions, attention among the answers (Lee et al. 2019).
+"""Networks on sets: encode the elements, pool them, decode the pooled vectors.
 
-The shape that all networks on sets share: encode the elements, pool them, decode the answers.
+    DeepSets          elementwise encoder, fixed pool, one decoder                      (Zaheer et al. 2017)
+    SetTransformer    attention encoders, AttentionPool, attention among the outputs    (Lee et al. 2019)
+    Picaso            attention encoders, PicasoPool, attention among the outputs       (Zare and Nguyen 2021)
 
-DeepSets: every element by itself, one fixed pool, one decoder (Zaheer et al. 2017).
-
-PICASO as a network: attention encoders, a cascade, attention among its answers (Zare and Nguyen 2021).
+Dimensions:  B sets   N elements (padded)   K outputs   D features in   E features inside   O features out
 """
 
 from collections.abc import Iterable
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -29,13 +29,13 @@ Encoder = Literal["induced", "self", "elementwise"]
 
 
 class PooledNetwork(PretrainedNetwork):
-    """Encoders, a pool, and a decoder of its answers.
+    """Base class: encoders, a pool, and a decoder.
 
     Args:
-        encoders: Applied to the set, one after the other.
-        pool: From the encoded set to its answers.
-        decoder: From the answers, (B, K, D), to the prediction.
-        config: What the network was built from; see :class:`PretrainedNetwork`.
+        encoders: Applied to the set in sequence.
+        pool: Maps the encoded set to K vectors.
+        decoder: Maps the pooled vectors, (B, K, E), to the prediction.
+        dim_in: Features of an element.
 
     Shapes:
         elements  (B, N, dim_in)                or a SetBatch
@@ -43,11 +43,9 @@ class PooledNetwork(PretrainedNetwork):
         returns   (B, num_outputs, dim_out)
     """
 
-    def __init__(
-        self, encoders: Iterable[SetEncoder], pool: SetPool, decoder: nn.Module, config: dict[str, Any]
-    ) -> None:
-        super().__init__(config)
-        self.dim_in = config["dim_in"]
+    def __init__(self, encoders: Iterable[SetEncoder], pool: SetPool, decoder: nn.Module, *, dim_in: int) -> None:
+        super().__init__()
+        self.dim_in = dim_in
         self.encoders = nn.ModuleList(encoders)
         self.pool = pool
         self.decoder = decoder
@@ -57,7 +55,7 @@ class PooledNetwork(PretrainedNetwork):
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B N E"] | SetBatch:
-        """The set as the pool sees it."""
+        """Return the encoded set, the input of the pool."""
         check_fits(self, elements, mask)
         for encoder in self.encoders:
             elements = encoder(elements, mask)
@@ -68,14 +66,14 @@ class PooledNetwork(PretrainedNetwork):
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B K O"]:
-        """Predict for every set; ``mask`` is True where an element is present, None means all are."""
+        """Return the prediction for every set."""
         if isinstance(elements, SetBatch):
             check_fits(self, elements, mask)
             return pool_in_buckets(elements, self.forward)  # once for the whole network, not in every layer
         return self.decoder(self.pool(self.encode(elements, mask), mask))
 
     def read_large(self, large: LargeSet) -> Tensor:
-        """The prediction for a set that is read in chunks; see :func:`picaset.stream`."""
+        """Return the prediction for a set that is read in chunks; see :func:`picaset.stream`."""
         for encoder in self.encoders:
             large = read_large(encoder, large.keep(reads=num_passes(encoder)))
         return self.decoder(read_large(self.pool, large.keep(reads=num_passes(self.pool))))
@@ -92,7 +90,7 @@ def attention_encoders(
     caller: str,
     **options: Unpack[BlockOptions],
 ) -> Iterable[SetEncoder]:
-    """A stack of encoders of one kind, the first of which takes the elements as they come."""
+    """Yield encoders of one kind; the first maps ``dim_in`` features to ``dim``."""
     check_choice(kind, ("induced", "self", "elementwise"), caller=caller, name="encoder")
     check_positive(caller=caller, num_encoder_blocks=num_blocks)
     for index in range(num_blocks):
@@ -108,7 +106,7 @@ def attention_encoders(
 def attention_decoder(
     dim: int, dim_out: int, *, num_blocks: int, num_heads: int, **options: Unpack[BlockOptions]
 ) -> nn.Sequential:
-    """Answers that learn of each other, then one linear map to the prediction."""
+    """Return self-attention blocks among the pooled vectors and a linear map to the prediction."""
     blocks = (SelfAttention(dim, dim, num_heads=num_heads, **options) for _ in range(num_blocks))
     return nn.Sequential(*blocks, nn.Linear(dim, dim_out))
 
@@ -119,19 +117,15 @@ POOLS = {"mean": MeanPool, "sum": SumPool, "max": MaxPool}
 class DeepSets(PooledNetwork):
     r"""DeepSets: a sum decomposition, :math:`\rho(\operatorname{pool}_n \phi(x_n))` (Zaheer et al. 2017).
 
-    Both networks have four layers, as in Set Transformer's comparison.
+    Both networks have four layers, as in the comparison of Lee et al. (2019). Inputs and outputs are those of
+    :class:`Picaso`.
 
     Args:
         dim_in: Features of an element.
         dim_out: Features of an output vector.
-        dim: Features inside.
+        dim: Hidden features.
         pool: ``"mean"``, ``"sum"`` or ``"max"``.
-        num_outputs: Vectors predicted per set.
-
-    Shapes:
-        elements  (B, N, dim_in)                or a SetBatch
-        mask      (B, N)                        True where an element is present; None means all are
-        returns   (B, num_outputs, dim_out)
+        num_outputs: Output vectors per set.
 
     Example:
         >>> import torch
@@ -156,37 +150,30 @@ class DeepSets(PooledNetwork):
             decoder=nn.Sequential(
                 nn.Flatten(), four_layers(dim, dim, num_outputs * dim_out), nn.Unflatten(1, (num_outputs, dim_out))
             ),
-            config=dict(dim_in=dim_in, dim_out=dim_out, dim=dim, pool=pool, num_outputs=num_outputs),
+            dim_in=dim_in,
         )
 
 
 def four_layers(dim_in: int, dim: int, dim_out: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(dim_in, dim),
-        nn.ReLU(),
-        nn.Linear(dim, dim),
-        nn.ReLU(),
-        nn.Linear(dim, dim),
-        nn.ReLU(),
-        nn.Linear(dim, dim_out),
-    )
+    hidden = [layer for width in (dim_in, dim, dim) for layer in (nn.Linear(width, dim), nn.ReLU())]
+    return nn.Sequential(*hidden, nn.Linear(dim, dim_out))
 
 
 class Picaso(PooledNetwork):
-    """PICASO: AE, AE, PB, SA and a linear map, in the paper's letters (Zare and Nguyen 2021).
+    """PICASO: AE, AE, PB, SA and a linear map, in the paper's notation (Zare and Nguyen 2021).
 
     Args:
         dim_in: Features of an element.
         dim_out: Features of an output vector.
-        dim: Features inside.
+        dim: Hidden features.
         num_heads: Attention heads; divides ``dim``.
         encoder: ``"induced"`` (AE), ``"self"`` (SA) or ``"elementwise"`` (rFF).
-        num_inducing: Learned points of each induced encoder.
-        num_encoder_blocks: Encoders, one after the other.
-        num_outputs: Templates of the cascade, and vectors predicted per set.
+        num_inducing: Inducing points of each induced encoder.
+        num_encoder_blocks: Number of encoders.
+        num_outputs: Output vectors per set, one per template of the cascade.
         num_steps: Steps of the cascade.
-        num_decoder_blocks: Self-attention blocks among the answers.
-        options: The keywords of :class:`MultiheadAttentionBlock`, for every block.
+        num_decoder_blocks: Self-attention blocks among the outputs.
+        options: Keywords of :class:`MultiheadAttentionBlock`, for every block.
 
     Shapes:
         elements  (B, N, dim_in)                or a SetBatch
@@ -217,32 +204,15 @@ class Picaso(PooledNetwork):
         caller = type(self).__name__
         check_positive(caller=caller, dim_in=dim_in, dim_out=dim_out, num_outputs=num_outputs)
         check_divides(num_heads, dim, caller=caller)
+        encoders = attention_encoders(
+            encoder, dim_in, dim, num_blocks=num_encoder_blocks, num_heads=num_heads, num_inducing=num_inducing,
+            caller=caller, **options,
+        )  # fmt: skip
         super().__init__(
-            encoders=attention_encoders(
-                encoder,
-                dim_in,
-                dim,
-                num_blocks=num_encoder_blocks,
-                num_heads=num_heads,
-                num_inducing=num_inducing,
-                caller=caller,
-                **options,
-            ),
+            encoders,
             pool=PicasoPool(dim, num_templates=num_outputs, num_heads=num_heads, num_steps=num_steps, **options),
             decoder=attention_decoder(dim, dim_out, num_blocks=num_decoder_blocks, num_heads=num_heads, **options),
-            config=dict(
-                dim_in=dim_in,
-                dim_out=dim_out,
-                dim=dim,
-                num_heads=num_heads,
-                encoder=encoder,
-                num_inducing=num_inducing,
-                num_encoder_blocks=num_encoder_blocks,
-                num_outputs=num_outputs,
-                num_steps=num_steps,
-                num_decoder_blocks=num_decoder_blocks,
-                **options,
-            ),
+            dim_in=dim_in,
         )
 
     def trace(
@@ -250,30 +220,27 @@ class Picaso(PooledNetwork):
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Trace:
-        """The templates and the attention of every step of the cascade."""
+        """Return the templates and the attention of every step of the cascade."""
         assert isinstance(self.pool, PicasoPool)
         return self.pool.trace(self.encode(elements, mask), mask)
 
 
 class SetTransformer(Picaso):
-    """Set Transformer: ISAB, ISAB, PMA, SAB and a linear map; a cascade of one step (Lee et al. 2019).
+    """Set Transformer: ISAB, ISAB, PMA, SAB and a linear map (Lee et al. 2019).
+
+    It is :class:`Picaso` with one step, and has its inputs and outputs.
 
     Args:
         dim_in: Features of an element.
         dim_out: Features of an output vector.
-        dim: Features inside.
+        dim: Hidden features.
         num_heads: Attention heads; divides ``dim``.
         encoder: ``"induced"`` (ISAB), ``"self"`` (SAB) or ``"elementwise"`` (rFF).
-        num_inducing: Learned points of each induced encoder.
-        num_encoder_blocks: Encoders, one after the other.
-        num_outputs: Learned questions, and vectors predicted per set.
-        num_decoder_blocks: Self-attention blocks among the answers.
-        options: The keywords of :class:`MultiheadAttentionBlock`, for every block.
-
-    Shapes:
-        elements  (B, N, dim_in)                or a SetBatch
-        mask      (B, N)                        True where an element is present; None means all are
-        returns   (B, num_outputs, dim_out)
+        num_inducing: Inducing points of each induced encoder.
+        num_encoder_blocks: Number of encoders.
+        num_outputs: Output vectors per set, one per learned query.
+        num_decoder_blocks: Self-attention blocks among the outputs.
+        options: Keywords of :class:`MultiheadAttentionBlock`, for every block.
 
     Example:
         >>> import torch
@@ -296,16 +263,7 @@ class SetTransformer(Picaso):
         **options: Unpack[BlockOptions],
     ) -> None:
         super().__init__(
-            dim_in,
-            dim_out,
-            dim=dim,
-            num_heads=num_heads,
-            encoder=encoder,
-            num_inducing=num_inducing,
-            num_encoder_blocks=num_encoder_blocks,
-            num_outputs=num_outputs,
-            num_steps=1,
-            num_decoder_blocks=num_decoder_blocks,
-            **options,
-        )
-        del self.config["num_steps"]
+            dim_in, dim_out, dim=dim, num_heads=num_heads, encoder=encoder, num_inducing=num_inducing,
+            num_encoder_blocks=num_encoder_blocks, num_outputs=num_outputs, num_steps=1,
+            num_decoder_blocks=num_decoder_blocks, **options,
+        )  # fmt: skip

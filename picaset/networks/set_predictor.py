@@ -1,4 +1,4 @@
-"""From a set to one prediction, by any of the pools, and what each element counts for in it.
+"""A network from a set to one prediction, with a choice of pools, and the importance of each element.
 
 Dimensions:  B sets   N elements (padded)   D, E, O features in, inside, out   total elements of all sets
 """
@@ -22,25 +22,26 @@ from picaset.sets import SetBatch
 PredictorPool = Literal["picaso", "attention", "gated", "mean", "sum", "max"]
 ENCODERS: tuple[Encoder, ...] = get_args(Encoder)
 POOLS: tuple[PredictorPool, ...] = get_args(PredictorPool)
-SHARP = 4.0
-"""How much larger than usual templates begin: attention that tells elements apart at once learns from few sets."""
+TEMPLATE_SCALE = 4.0
+"""Factor of the initial templates: attention that is not uniform from the start learns from fewer sets."""
 
 
 class SetPredictor(PooledNetwork):
-    """One prediction for each set: an encoder, one of the pools, a linear map; small enough for a hundred sets.
+    """One prediction per set: an encoder, a pool and a linear map; small enough for a hundred training sets.
 
     Args:
         dim_in: Features of an element.
         dim_out: Features of the prediction.
-        dim: Features inside.
+        dim: Hidden features.
         pool: ``"picaso"`` (PB), ``"attention"`` (PMA), ``"gated"`` (Ilse 2018), ``"mean"``, ``"sum"`` or ``"max"``.
-        encoder: ``"elementwise"``: every element by itself, one linear map with ReLU. ``"induced"`` (AE) and ``"self"``
-            (SA) let elements attend to each other after that, through a few learned points or directly.
+        encoder: ``"elementwise"``, a linear map with ReLU of each element; ``"induced"`` (AE) or ``"self"`` (SA), the
+            same followed by attention among the elements, through inducing points or directly.
         num_heads: Attention heads; divides ``dim``.
-        num_steps: Steps of a PICASO cascade.
-        num_inducing: Learned points of an induced encoder.
-        typical_size: Elements of a usual set; a sum is taken in units of it, since large numbers are learned slowly.
-        dropout: Share of the features left out before the pool and before the last map, while training.
+        num_steps: Steps of the pool ``"picaso"``.
+        num_inducing: Inducing points of the encoder ``"induced"``.
+        typical_size: Typical number of elements of a set; the pool ``"sum"`` is divided by it, because large inputs
+            train slowly.
+        dropout: Dropout rate before the pool and before the last map.
 
     Shapes:
         elements  (B, N, dim_in)       or a SetBatch
@@ -77,25 +78,14 @@ class SetPredictor(PooledNetwork):
         if not typical_size > 0:
             raise ValueError(f"{caller}: typical_size must be above 0; got {typical_size}.")
         options: Any = dict(num_heads=num_heads, num_inducing=num_inducing, num_blocks=1, caller=caller)
-        mixing = () if encoder == "elementwise" else attention_encoders(encoder, dim, dim, norm=True, **options)
+        attention = () if encoder == "elementwise" else attention_encoders(encoder, dim, dim, norm=True, **options)
         first = nn.Sequential(nn.Linear(dim_in, dim), nn.ReLU(), nn.Dropout(dropout))
-        units = [Elementwise(Divided(typical_size), dim)] if pool == "sum" else []
+        scaling = [Elementwise(Divide(typical_size), dim)] if pool == "sum" else []
         super().__init__(
-            encoders=[Elementwise(first, dim_in), *mixing, *units],
-            pool=pool_named(pool, dim, num_heads=num_heads, num_steps=num_steps),
+            encoders=[Elementwise(first, dim_in), *attention, *scaling],
+            pool=build_pool(pool, dim, num_heads=num_heads, num_steps=num_steps),
             decoder=nn.Sequential(nn.Dropout(dropout), nn.Linear(dim, dim_out)),
-            config=dict(
-                dim_in=dim_in,
-                dim_out=dim_out,
-                dim=dim,
-                pool=pool,
-                encoder=encoder,
-                num_heads=num_heads,
-                num_steps=num_steps,
-                num_inducing=num_inducing,
-                typical_size=typical_size,
-                dropout=dropout,
-            ),
+            dim_in=dim_in,
         )
 
     def importance(
@@ -103,19 +93,23 @@ class SetPredictor(PooledNetwork):
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B N"] | Float[Tensor, " total"]:
-        """What share of a prediction each element has; the shares of a set sum to one, absent elements have none.
+        """Return the importance of each element; it sums to one over a set and is zero for absent elements.
 
-        For an attention pool, the attention of its last step, averaged over heads. The mean, the sum and the maximum
-        weigh nothing, so there it is how much the prediction changes when the element is left out.
+        For an attention pool it is the attention of the last step, averaged over heads. For the mean, the sum and the
+        maximum it is proportional to the change of the prediction when the element is left out.
         """
         if isinstance(elements, SetBatch):
             check_fits(self, elements, mask)
-            shares = encode_in_buckets(elements, lambda padded, present: self.shares(padded, present)[..., None])
+            shares = encode_in_buckets(
+                elements, lambda padded, present: self.importance_of_padded(padded, present)[..., None]
+            )
             return shares.elements[:, 0]
         padded, present = read_set(self, elements, mask)
-        return self.shares(padded, present)[:, : elements.shape[1]]
+        return self.importance_of_padded(padded, present)[:, : elements.shape[1]]
 
-    def shares(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N"]:
+    def importance_of_padded(
+        self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None
+    ) -> Float[Tensor, "B N"]:
         encoded = self.encode(elements, mask)
         assert isinstance(encoded, Tensor)
         if isinstance(self.pool, PicasoPool):
@@ -123,26 +117,26 @@ class SetPredictor(PooledNetwork):
         if isinstance(self.pool, GatedAttentionPool):
             return self.pool.weights(encoded, mask)[:, 0]
         present = torch.ones_like(encoded[..., 0], dtype=torch.bool) if mask is None else mask
-        without = self.decoder(pooled_without_each(self.pool, encoded, present))  # (B, N, O)
+        without = self.decoder(leave_one_out(self.pool, encoded, present))  # (B, N, O)
         changes = (without - self.decoder(self.pool(encoded, present))).abs().sum(dim=-1) * present
         total = changes.sum(dim=1, keepdim=True)
-        alike = present / present.sum(dim=1, keepdim=True).clamp(min=1)  # where no element changes anything
-        return torch.where(total > 0, changes / torch.where(total > 0, total, 1.0), alike)
+        uniform = present / present.sum(dim=1, keepdim=True).clamp(min=1)  # if no element changes the prediction
+        return torch.where(total > 0, changes / torch.where(total > 0, total, 1.0), uniform)
 
 
-class Divided(nn.Module):
-    """Elements in other units."""
+class Divide(nn.Module):
+    """Divide by a constant."""
 
-    def __init__(self, unit: float) -> None:
+    def __init__(self, divisor: float) -> None:
         super().__init__()
-        self.unit = unit
+        self.divisor = divisor
 
     def forward(self, elements: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        return elements / self.unit
+        return elements / self.divisor
 
 
-def pool_named(name: PredictorPool, dim: int, *, num_heads: int, num_steps: int) -> SetPool:
-    """One of the pools; attention in the paper's form, with layer norm."""
+def build_pool(name: PredictorPool, dim: int, *, num_heads: int, num_steps: int) -> SetPool:
+    """Build a pool by name; attention in the paper's form, with layer norm."""
     if name == "gated":
         return GatedAttentionPool(dim, dim_hidden=dim)
     if name in ("picaso", "attention"):
@@ -151,22 +145,21 @@ def pool_named(name: PredictorPool, dim: int, *, num_heads: int, num_steps: int)
             AttentionPool(dim, **options) if name == "attention" else PicasoPool(dim, num_steps=num_steps, **options)
         )
         with torch.no_grad():
-            cascade.templates.mul_(SHARP)
+            cascade.templates.mul_(TEMPLATE_SCALE)
         return cascade
     return {"mean": MeanPool, "sum": SumPool, "max": MaxPool}[name]()
 
 
-def pooled_without_each(
+def leave_one_out(
     pool: nn.Module, elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"]
 ) -> Float[Tensor, "B N E"]:
-    """What a mean, a sum or a maximum is of a set without each of its elements; zero of nothing."""
+    """Return the mean, sum or maximum of a set without each of its elements in turn; zero if none is left."""
     others = mask.sum(dim=1)[:, None, None] - 1
     if isinstance(pool, MaxPool):
-        absent = ~mask[..., None]
-        silent = elements.masked_fill(absent, -torch.inf)
-        largest, holder = silent.max(dim=1, keepdim=True)
-        second = silent.scatter(1, holder, -torch.inf).amax(dim=1, keepdim=True)
+        masked = elements.masked_fill(~mask[..., None], -torch.inf)
+        largest, index = masked.max(dim=1, keepdim=True)
+        second = masked.scatter(1, index, -torch.inf).amax(dim=1, keepdim=True)
         rows = torch.arange(elements.shape[1], device=elements.device)[None, :, None]
-        return torch.where(rows == holder, second, largest).masked_fill(others < 1, 0.0)
+        return torch.where(rows == index, second, largest).masked_fill(others < 1, 0.0)
     rest = elements.sum(dim=1, keepdim=True) - elements
     return rest if isinstance(pool, SumPool) else rest / others.clamp(min=1)

@@ -1,28 +1,15 @@
-"""Image stems: from an image to a vector, so that a set of images becomes a set of vectors.
+"""Convolutional image encoders: to one vector per image, or to a set with one element per place of a grid.
 
-    NineConvolutions    the paper's: three times three convolutions and a maximum     about 30 times the work
-    LightStem           four convolutions that each halve the image                   for training on two cores
+    NineConvolutions     image -> vector    the paper's stem for sets of images
+    LightStem            image -> vector    four strided convolutions, about a thirtieth of the work;
+                                            the "narrow" stem has fewer channels, for networks that are shipped
+    ConvolutionalStem    image -> set       for classification
+    SceneEncoder         image -> set       for scenes, as in Slot Attention (Locatello et al. 2020)
 
-Layer norms are over groups of channels of one image, so that an image's vector depends on that image alone, while
-training too.
+Normalization is over groups of channels of one image, so that the result for an image never depends on the others in
+the batch, in training either.
 
-Dimensions:  P images   S pixels a side   E features
-
-From an image to a set: what an attention network sees of a picture.
-
-    ConvolutionalStem    a few convolutions, then one element for every place of a coarse grid, with its position
-
-Dimensions:  B images   C channels   S pixels   G places in each direction   N = G * G elements   D features
-
-From a picture of a scene to a set of places: four convolutions, and where each place is.
-
-    full       kernels of 5, strides 1, 2, 2, 1: 128 pixels become 32 places    as published (Locatello et al. 2020)
-    strided    patches of 4 pixels, then three that add to what is there: 64 pixels become 16 places    for two cores
-
-A position is embedded linearly, as published, or by waves of several lengths, which make it easy to look at one place
-and not at its neighbours.
-
-Dimensions:  B images   S pixels a side   G places a side   N = G * G places   D features   C channels
+Dimensions:  B images   C channels   S pixels a side   G places a side   N = G * G places   D features
 """
 
 import math
@@ -35,23 +22,27 @@ from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_positive
 
-Stem = Literal["light", "nine"]
-SIDE = 64
-"""Pixels that the light stem's images have a side."""
+Stem = Literal["light", "narrow", "nine"]
+LIGHT_IMAGE_SIZE = 64
+"""Pixels a side of the images of a light stem."""
+LIGHT_CHANNELS = (24, 48, 96, 160)
+"""Channels of the light stem."""
+NARROW_CHANNELS = (12, 24, 48, 48)
+"""Channels of the narrow stem; a quarter of the parameters, with fewer channels before the large linear map."""
 
 
 class NineConvolutions(nn.Sequential):
-    """Three times three convolutions of 3 x 3, each three followed by a maximum over 2 x 2 (Zare and Nguyen 2021).
+    """Three groups of three 3 x 3 convolutions, each group followed by 2 x 2 max pooling (Zare and Nguyen 2021).
 
-    The paper gives the number of layers and the 256 features that come out. Ours are 32, 64 and 128 channels wide, the
-    last convolution as wide as the features, which are averaged over what is left of the image.
+    The paper states the number of layers and the 256 output features. The widths are ours: 32, 64 and 128 channels, the
+    last convolution as wide as the output, which is averaged over the remaining places.
 
     Args:
         dim: Features of an image's vector.
 
     Shapes:
-        images    (P, 3, S, S)    S a multiple of 8
-        returns   (P, dim)
+        images    (B, 3, S, S)    S a multiple of 8
+        returns   (B, dim)
 
     Example:
         >>> NineConvolutions(256)(torch.zeros(2, 3, 64, 64)).shape
@@ -63,67 +54,69 @@ class NineConvolutions(nn.Sequential):
         widths = [3, 32, 32, 32, 64, 64, 64, 128, 128, dim]
         layers = list[nn.Module]()
         for index, (before, after) in enumerate(pairwise(widths), start=1):
-            layers += [nn.Conv2d(before, after, 3, padding=1), normed(after), nn.ReLU()]
+            layers += [nn.Conv2d(before, after, 3, padding=1), group_norm(after), nn.ReLU()]
             layers += [nn.MaxPool2d(2)] if index % 3 == 0 else []
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
 class LightStem(nn.Sequential):
-    """Four convolutions that each halve the image, and a linear map of what is left.
+    """Four strided convolutions and a linear map of the flattened result.
 
-    The map knows where in the image a feature was found, as suits faces that are all in one place.
+    The linear map depends on where in the image a feature is, which suits aligned faces.
 
     Args:
         dim: Features of an image's vector.
+        widths: Channels of the convolutions.
 
     Shapes:
-        images    (P, 3, 64, 64)
-        returns   (P, dim)
+        images    (B, 3, 64, 64)
+        returns   (B, dim)
 
     Example:
         >>> LightStem(256)(torch.zeros(2, 3, 64, 64)).shape
         torch.Size([2, 256])
     """
 
-    def __init__(self, dim: int = 256) -> None:
+    def __init__(self, dim: int = 256, *, widths: tuple[int, ...] = LIGHT_CHANNELS) -> None:
         check_positive(caller="LightStem", dim=dim)
-        widths = [3, 24, 48, 96, 160]
         layers = list[nn.Module]()
-        for before, after in pairwise(widths):
-            layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), normed(after), nn.ReLU()]
-        super().__init__(*layers, nn.Flatten(), nn.Linear(widths[-1] * (SIDE // 16) ** 2, dim))
+        for before, after in pairwise((3, *widths)):
+            layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), group_norm(after), nn.ReLU()]
+        super().__init__(*layers, nn.Flatten(), nn.Linear(widths[-1] * (LIGHT_IMAGE_SIZE // 16) ** 2, dim))
 
 
-def normed(width: int) -> nn.Module:
+def group_norm(width: int) -> nn.Module:
     return nn.GroupNorm(4, width) if width % 4 == 0 else nn.Identity()
 
 
 def image_stem(kind: Stem, dim: int, *, caller: str) -> nn.Module:
-    """A stem by its name."""
-    check_choice(kind, ("light", "nine"), caller=caller, name="stem")
-    return LightStem(dim) if kind == "light" else NineConvolutions(dim)
+    """Build a stem by name."""
+    check_choice(kind, ("light", "narrow", "nine"), caller=caller, name="stem")
+    if kind == "nine":
+        return NineConvolutions(dim)
+    return LightStem(dim, widths=LIGHT_CHANNELS if kind == "light" else NARROW_CHANNELS)
 
 
-def as_numbers(
+def to_float_images(
     images: Float[Tensor, "*n 3 S S"] | UInt8[Tensor, "*n 3 S S"], like: Tensor
 ) -> Float[Tensor, "*n 3 S S"]:
-    """Images around zero, from bytes or from numbers between 0 and 1."""
+    """Convert bytes, or numbers from 0 to 1, to numbers from -2 to 2 in the dtype of ``like``."""
     scale = 255.0 if images.dtype is torch.uint8 else 1.0
     return images.to(like.dtype) * (4.0 / scale) - 2.0
 
 
-REDUCTION = 4
-"""Pixels between the places of the grid."""
+PIXELS_PER_PLACE = 4
+"""Pixels between neighbouring places of an image that becomes a set."""
 
 
 class ConvolutionalStem(nn.Module):
-    """Convolutions that reduce an image to a grid a quarter as fine, whose places are the elements of a set.
+    """Convolutions that reduce an image to a grid of places, which are the elements of a set.
 
     Args:
         channels_in: Channels of an image.
         dim: Features of an element; a multiple of 8.
         image_size: Pixels of an image, in each direction; a multiple of 4.
-        num_blocks: Residual convolutions on the coarse grid.
+        num_blocks: Residual convolutions on the grid.
 
     Shapes:
         images    (B, C, S, S)
@@ -137,29 +130,28 @@ class ConvolutionalStem(nn.Module):
     def __init__(self, channels_in: int, dim: int, *, image_size: int = 32, num_blocks: int = 1) -> None:
         super().__init__()
         check_positive(caller="ConvolutionalStem", channels_in=channels_in, dim=dim, image_size=image_size)
-        if dim % 8 or image_size % REDUCTION:
+        if dim % 8 or image_size % PIXELS_PER_PLACE:
             raise ValueError(
-                "ConvolutionalStem: dim must be a multiple of 8 and image_size of 4; "
+                f"ConvolutionalStem: dim must be a multiple of 8 and image_size of {PIXELS_PER_PLACE}; "
                 f"got dim={dim} and image_size={image_size}."
             )
-        narrow, half = max(dim // 4, 8), max(dim // 2, 8)
+        quarter, half = max(dim // 4, 8), max(dim // 2, 8)
         self.reduce = nn.Sequential(
-            *convolution(channels_in, narrow, 5, stride=1),
-            *convolution(narrow, half, 3, stride=2),
+            *convolution(channels_in, quarter, 5, stride=1),
+            *convolution(quarter, half, 3, stride=2),
             *convolution(half, dim, 3, stride=2),
         )
         self.blocks = nn.ModuleList(nn.Sequential(*convolution(dim, dim, 3, stride=1)) for _ in range(num_blocks))
-        self.positions = nn.Parameter(0.02 * torch.randn((image_size // REDUCTION) ** 2, dim))
+        self.positions = nn.Parameter(0.02 * torch.randn((image_size // PIXELS_PER_PLACE) ** 2, dim))
 
     def forward(self, images: Float[Tensor, "B C S S"]) -> Float[Tensor, "B N D"]:
-        found = self.reduce(images)
+        features = self.reduce(images)
         for block in self.blocks:
-            found = found + block(found)
-        return found.flatten(2).transpose(1, 2) + self.positions
+            features = features + block(features)
+        return features.flatten(2).transpose(1, 2) + self.positions
 
 
 def convolution(channels_in: int, channels: int, kernel: int, *, stride: int) -> tuple[nn.Module, ...]:
-    """Groups are normalised in every image by itself, so that no image depends on the others of its batch."""
     return (
         nn.Conv2d(channels_in, channels, kernel, stride=stride, padding=kernel // 2, bias=False),
         nn.GroupNorm(max(channels // 8, 1), channels),
@@ -169,19 +161,17 @@ def convolution(channels_in: int, channels: int, kernel: int, *, stride: int) ->
 
 SceneStem = Literal["full", "strided"]
 Positions = Literal["linear", "waves"]
-APART = 4
-"""Pixels between neighbouring places."""
 WAVES = (0.25, 0.5, 1.0, 2.0)
-"""Periods over the picture, in each direction."""
+"""Frequencies of the position embedding, in periods per image."""
 
 
 class Places(NamedTuple):
-    """What a decoder is given of a picture.
+    """An image as a set of places, the input of a scene decoder.
 
     Shapes:
-        elements    (B, N, D)    row by row, positions mixed in
-        positions   (N, D)       the embedding of each place's position alone
-        grid        (N, 2)       right and down, from -1 to 1
+        elements    (B, N, D)    features, row by row, position embedding included
+        positions   (N, D)       position embedding alone
+        grid        (N, 2)       coordinates, right and down, from -1 to 1
     """
 
     elements: Float[Tensor, "B N D"]
@@ -190,13 +180,15 @@ class Places(NamedTuple):
 
 
 class SceneEncoder(nn.Module):
-    """Four convolutions, an embedding of positions, a layer norm, and a network for each place.
+    """Convolutions, a position embedding, a layer norm, and a two-layer network for each place.
 
     Args:
         dim: Features of a place, and channels of most convolutions; even.
-        kind: ``"full"`` or ``"strided"``.
+        kind: ``"full"``, four 5 x 5 convolutions as published (Locatello et al. 2020), or ``"strided"``, patches of 4
+            pixels and three residual convolutions, for small machines.
         image_size: Pixels of an image, in each direction; a multiple of 4.
-        positions: ``"linear"`` or ``"waves"``.
+        positions: Embedding of positions, ``"linear"`` as published, or ``"waves"``, linear in sines and cosines of
+            several frequencies, so that attention can separate neighbouring places.
 
     Shapes:
         images    (B, 3, S, S)    bytes, or numbers from 0 to 1
@@ -216,14 +208,14 @@ class SceneEncoder(nn.Module):
         check_positive(caller="SceneEncoder", dim=dim, image_size=image_size)
         check_choice(kind, ("full", "strided"), caller="SceneEncoder", name="kind")
         check_choice(positions, ("linear", "waves"), caller="SceneEncoder", name="positions")
-        if image_size % APART or dim % 2:
+        if image_size % PIXELS_PER_PLACE or dim % 2:
             raise ValueError(
-                f"SceneEncoder: image_size must be a multiple of {APART} and dim even; got {image_size} and {dim}."
+                f"SceneEncoder: image_size must be a multiple of {PIXELS_PER_PLACE} and dim even; "
+                f"got {image_size} and {dim}."
             )
         self.image_size = image_size
-        self.side = image_size // APART
         self.convolutions = full_convolutions(dim) if kind == "full" else strided_convolutions(dim)
-        across = torch.linspace(-1, 1, self.side)
+        across = torch.linspace(-1, 1, image_size // PIXELS_PER_PLACE)
         down, right = torch.meshgrid(across, across, indexing="ij")
         self.register_buffer("grid", torch.stack([right.flatten(), down.flatten()], dim=1), persistent=False)
         self.embedding = nn.Linear(2, dim) if positions == "linear" else WaveEmbedding(dim)
@@ -233,9 +225,9 @@ class SceneEncoder(nn.Module):
         if images.dim() != 4 or images.shape[1:] != (3, self.image_size, self.image_size):
             size = self.image_size
             raise ValueError(f"SceneEncoder: images must have shape (B, 3, {size}, {size}); got {tuple(images.shape)}.")
-        found = self.convolutions(as_numbers(images, like=next(self.parameters())))
+        features = self.convolutions(to_float_images(images, like=next(self.parameters())))
         positions = self.embedding(self.grid)
-        elements = found.flatten(2).transpose(1, 2) + positions
+        elements = features.flatten(2).transpose(1, 2) + positions
         return Places(self.network(elements), positions, self.grid)
 
 
@@ -248,21 +240,20 @@ def full_convolutions(dim: int) -> nn.Sequential:
 
 
 def strided_convolutions(dim: int) -> nn.Sequential:
-    """Three quarters as wide inside, which costs half as much."""
-    width = math.ceil(3 * dim / 16) * 4
-    patches = [nn.Conv2d(3, width, APART, stride=APART), normed(width), nn.SiLU()]
-    return nn.Sequential(*patches, *(AddedConvolution(width) for _ in range(3)), nn.Conv2d(width, dim, 1))
+    width = math.ceil(3 * dim / 16) * 4  # three quarters of dim, which halves the cost
+    patches = [nn.Conv2d(3, width, PIXELS_PER_PLACE, stride=PIXELS_PER_PLACE), group_norm(width), nn.SiLU()]
+    return nn.Sequential(*patches, *(ResidualConvolution(width) for _ in range(3)), nn.Conv2d(width, dim, 1))
 
 
-class AddedConvolution(nn.Module):
-    """A convolution of 3 x 3 whose result is added to what it is given."""
+class ResidualConvolution(nn.Module):
+    """A 3 x 3 convolution whose result is added to its input."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.change = nn.Sequential(normed(width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1))
+        self.change = nn.Sequential(group_norm(width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1))
 
-    def forward(self, found: Float[Tensor, "B C G G"]) -> Float[Tensor, "B C G G"]:
-        return found + self.change(found)
+    def forward(self, features: Float[Tensor, "B C G G"]) -> Float[Tensor, "B C G G"]:
+        return features + self.change(features)
 
 
 class WaveEmbedding(nn.Module):
@@ -273,5 +264,5 @@ class WaveEmbedding(nn.Module):
         self.map = nn.Linear(2 + 4 * len(WAVES), dim)
 
     def forward(self, grid: Float[Tensor, "N 2"]) -> Float[Tensor, "N D"]:
-        angles = torch.cat([grid * (math.pi * periods) for periods in WAVES], dim=1)
+        angles = torch.cat([grid * (math.pi * frequency) for frequency in WAVES], dim=1)
         return self.map(torch.cat([grid, angles.sin(), angles.cos()], dim=1))

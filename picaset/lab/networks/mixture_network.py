@@ -1,15 +1,15 @@
-"""Amortized clustering: from a set of points to the Gaussian mixture they come from, in one pass.
+"""Amortized clustering: predict in one pass the Gaussian mixture of a set of points.
 
-Moments of the points that answers claim: of a set in memory, and, in two passes, of one that is read in chunks.
+    MixtureNetwork    the network of the paper's clustering experiment, with a choice of readouts
+    mixture_steps     the mixtures that its templates describe after every step of the cascade
 
-Dimensions:  B sets   N elements   n elements of a chunk   K answers   D coordinates   E features
-
-A mixture after every step of a cascade: what its templates would say if they were asked then.
-
-Dimensions:  B sets   N elements (padded)   K components   H heads   L steps
+Dimensions:  B sets   N points (padded)   n points of a chunk   K components   D coordinates   E features
+             S estimates per component   H heads   L steps   T templates, K or 1
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple, Unpack
 
 import torch
@@ -27,65 +27,12 @@ from picaset.operators.attention_pools import AttentionPool
 from picaset.operators.base import SetPool, Trace, check_fits, read_set
 from picaset.operators.block import BlockOptions
 from picaset.operators.buckets import pool_in_buckets
-from picaset.operators.canonicalize import Canonicalize
+from picaset.operators.canonicalize import Canonicalize, canonical_of
 from picaset.operators.encoders import Elementwise, SelfAttention
 from picaset.operators.mixture import Mixture
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool
 from picaset.sets import SetBatch
-
-
-def moments(
-    answers: Float[Tensor, "B K E"],
-    encoded: Float[Tensor, "B N E"],
-    elements: Float[Tensor, "B N D"],
-    mask: Bool[Tensor, "B N"] | None,
-) -> Float[Tensor, "B K D_plus_2"]:
-    """Mean, spread and number of the points that each answer claims; answers compete for every point."""
-    scores = answers @ encoded.transpose(1, 2) / math.sqrt(encoded.shape[2])  # (B, K, N)
-    claims = scores.softmax(dim=1)
-    if mask is not None:
-        claims = claims.masked_fill(~mask[:, None], 0.0)
-    claimed = claims.sum(dim=2, keepdim=True) + 1e-6  # (B, K, 1)
-    means = claims @ elements / claimed
-    squares = (elements[:, None] - means[:, :, None]).square().mean(dim=-1)  # (B, K, N)
-    variances = (claims * squares).sum(dim=2, keepdim=True) / claimed + SMALLEST_DEVIATION**2
-    weights = claimed / claimed.sum(dim=1, keepdim=True)
-    return torch.cat([means, variances.log(), weights.log()], dim=-1)
-
-
-def moments_of_large(
-    answers: Float[Tensor, "B K E"], large: LargeSet, encoded: LargeSet
-) -> Float[Tensor, "B K D_plus_2"]:
-    """The same, of points that are read in chunks."""
-    both = large.beside(encoded)
-    total, weighted = both.fold(Sums(claimed_sums), answers).sums
-    claimed = total + 1e-6  # (B, K, 1)
-    means = weighted / claimed
-    (squares,) = both.fold(Sums(claimed_squares), answers, means).sums
-    variances = squares / claimed + SMALLEST_DEVIATION**2
-    weights = claimed / claimed.sum(dim=1, keepdim=True)
-    return torch.cat([means, variances.log(), weights.log()], dim=-1)
-
-
-def claims_of(both: Tensor, mask: Tensor | None, answers: Tensor) -> tuple[Tensor, Tensor]:
-    """The share of every point that each answer claims, (B, K, n), and the points."""
-    width = answers.shape[2]
-    points, encoded = both[..., :-width], both[..., -width:]
-    claims = (answers @ encoded.transpose(1, 2) / math.sqrt(width)).softmax(dim=1)
-    return (claims if mask is None else claims.masked_fill(~mask[:, None], 0.0)), points
-
-
-def claimed_sums(both: Tensor, mask: Tensor | None, answers: Tensor) -> tuple[Tensor, Tensor]:
-    claims, points = claims_of(both, mask, answers)
-    return claims.sum(dim=2, keepdim=True), claims @ points
-
-
-def claimed_squares(both: Tensor, mask: Tensor | None, answers: Tensor, means: Tensor) -> tuple[Tensor]:
-    claims, points = claims_of(both, mask, answers)
-    squares = (points[:, None] - means[:, :, None]).square().mean(dim=-1)  # (B, K, n)
-    return ((claims * squares).sum(dim=2, keepdim=True),)
-
 
 Pool = Literal["picaso", "attention", "mean", "max"]
 Readout = Literal["linear", "moments"]
@@ -95,27 +42,27 @@ class MixtureNetwork(PretrainedNetwork):
     """Predict a Gaussian mixture for each set of points, one component per template.
 
     The rows of the paper's clustering experiment differ in ``encoder``, ``num_inducing``, ``pool`` and
-    ``num_decoder_blocks``. Beyond the paper, ``readout="moments"`` lets each template claim a share of every point and
-    takes the moments of what it claims, as the last half of an EM step does, instead of a linear map of the template.
-    The linear map is there too, as a coarse estimate whose likelihood keeps templates apart while training.
+    ``num_decoder_blocks``. Beyond the paper, ``readout="moments"`` computes responsibilities of the templates for the
+    points, and from them the moments of each component, like the M step of EM. The linear readout is kept as a coarse
+    estimate, whose likelihood in the loss prevents templates from collapsing.
 
     Args:
-        num_components: Gaussians in each mixture.
+        num_components: Components of each mixture.
         dim_in: Coordinates of a point.
-        dim: Features inside.
+        dim: Hidden features.
         num_heads: Attention heads; divides ``dim``.
         encoder: ``"induced"`` (AE), ``"self"`` (SA) or ``"elementwise"`` (rFF, as in DeepSets).
-        num_inducing: Learned points of each induced encoder.
-        num_encoder_blocks: Encoders, one after the other.
+        num_inducing: Inducing points of each induced encoder.
+        num_encoder_blocks: Number of encoders.
         pool: ``"picaso"`` (PB), ``"attention"`` (PMA), ``"mean"`` or ``"max"``; the last two decode one vector into
             all components, as DeepSets does.
-        num_steps: Steps of the cascade.
-        share: One block for all steps, or one for each.
-        num_decoder_blocks: Self-attention blocks among the answers.
+        num_steps: Steps of the pool ``"picaso"``.
+        share: One block for all steps of the pool ``"picaso"``, instead of one for each.
+        num_decoder_blocks: Self-attention blocks among the templates.
         readout: ``"linear"`` or ``"moments"``.
-        num_frequencies: Sines and cosines of each coordinate that are shown to the network beside it.
-        canonicalize: Show the network every set at the origin with unit spread.
-        options: The keywords of :class:`MultiheadAttentionBlock`, for every block.
+        num_frequencies: Number of frequencies whose sines and cosines of each coordinate are added to the features.
+        canonicalize: Shift and scale every set to zero mean and unit variance.
+        options: Keywords of :class:`MultiheadAttentionBlock`, for every block.
 
     Shapes:
         elements  (B, N, dim_in)    or a SetBatch
@@ -153,26 +100,10 @@ class MixtureNetwork(PretrainedNetwork):
         check_choice(pool, ("picaso", "attention", "mean", "max"), caller=caller, name="pool")
         check_choice(readout, ("linear", "moments"), caller=caller, name="readout")
         if readout == "moments" and pool in ("mean", "max"):
-            raise ValueError(f"{caller}: readout 'moments' needs a template for each component; pool {pool!r} has one.")
-        super().__init__(
-            dict(
-                num_components=num_components,
-                dim_in=dim_in,
-                dim=dim,
-                num_heads=num_heads,
-                encoder=encoder,
-                num_inducing=num_inducing,
-                num_encoder_blocks=num_encoder_blocks,
-                pool=pool,
-                num_steps=num_steps,
-                share=share,
-                num_decoder_blocks=num_decoder_blocks,
-                readout=readout,
-                num_frequencies=num_frequencies,
-                canonicalize=canonicalize,
-                **options,
+            raise ValueError(
+                f"{caller}: readout 'moments' needs a template for each component; pool {pool!r} has none."
             )
-        )
+        super().__init__()
         self.dim_in = dim_in
         pools: dict[Pool, Any] = {
             "picaso": lambda: PicasoPool(
@@ -182,22 +113,17 @@ class MixtureNetwork(PretrainedNetwork):
             "mean": MeanPool,
             "max": MaxPool,
         }
-        shown = dim_in * (1 + 2 * num_frequencies)
+        dim_points = dim_in * (1 + 2 * num_frequencies)
         encoders = attention_encoders(
-            encoder,
-            shown,
-            dim,
-            num_blocks=num_encoder_blocks,
-            num_heads=num_heads,
-            num_inducing=num_inducing,
-            caller=caller,
-            **options,
-        )
+            encoder, dim_points, dim, num_blocks=num_encoder_blocks, num_heads=num_heads, num_inducing=num_inducing,
+            caller=caller, **options,
+        )  # fmt: skip
         decoder = nn.Sequential(
             *(SelfAttention(dim, dim, num_heads=num_heads, **options) for _ in range(num_decoder_blocks))
         )
         if pool in ("mean", "max"):
-            encoders = [Elementwise(four_layers(shown, dim, dim), shown)] if encoder == "elementwise" else encoders
+            if encoder == "elementwise":
+                encoders = [Elementwise(four_layers(dim_points, dim, dim), dim_points)]
             decoder = nn.Sequential(
                 nn.Flatten(),
                 four_layers(dim, dim, num_components * (dim_in + 2)),
@@ -217,35 +143,52 @@ class MixtureNetwork(PretrainedNetwork):
         *,
         coarse: bool = False,
     ) -> Mixture:
-        """Predict for every set; ``mask`` is True where an element is present, None means all are.
+        """Predict the mixture of every set.
 
-        With ``coarse``, twice as many sets come back: the estimates, then the coarse estimates of the same sets.
+        With ``coarse``, return twice as many mixtures: the estimates, then the coarse estimates of the same sets.
         """
         check_fits(self, elements, mask)
-        estimates = self.network(elements, mask)  # (B, K, 2, D + 2), or (B, K, 1, D + 2) where both are one
+        estimates = self.network(elements, mask)  # (B, K, S, D + 2)
         return self.mixture(torch.cat([estimates[:, :, 0], estimates[:, :, -1]]) if coarse else estimates[:, :, 0])
 
     def read_large(self, large: LargeSet) -> Mixture:
-        """The prediction for a set that is read in chunks; see :func:`picaset.stream`."""
+        """Return the prediction for a set that is read in chunks; see :func:`picaset.stream`."""
         return self.mixture(read_large(self.network, large)[:, :, 0])
 
     def mixture(self, estimates: Float[Tensor, "B K D_plus_2"]) -> Mixture:
         return Mixture(estimates[..., : self.dim_in], estimates[..., -2:-1].exp(), estimates[..., -1])
 
     def trace(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None) -> Trace:
-        """The templates and the attention of every step of the cascade."""
+        """Return the templates and the attention of every step of the cascade."""
+        estimator, points, present, _ = self.canonical(elements, mask, caller="MixtureNetwork.trace")
+        trace = estimator.trace(estimator.encode(points, present), present)
+        return trace._replace(attention=trace.attention[..., : elements.shape[1]])
+
+    def canonical(
+        self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None, *, caller: str
+    ) -> "tuple[Estimator, Tensor, Tensor | None, tuple[Tensor, Tensor] | None]":
+        """Return the estimator, the points and mask that it is applied to, and their shift and scale if canonicalized.
+
+        An error if the pool has no steps.
+        """
         if self.config["pool"] != "picaso":
-            raise ValueError(f"MixtureNetwork.trace: only a cascade has steps; pool is {self.config['pool']!r}.")
-        if isinstance(self.network, Canonicalize):
-            return Canonicalize(Tracing(self.network.network), keep)(elements, mask)
-        return Tracing(self.network)(elements, mask)
+            raise ValueError(
+                f"{caller}: only the pool 'picaso' has steps; this network has pool {self.config['pool']!r}."
+            )
+        points, present = read_set(self, elements, mask)
+        network, place = self.network, None
+        if isinstance(network, Canonicalize):
+            points, place = canonical_of(points, present)
+            network = network.network
+        assert isinstance(network, Estimator)
+        return network, points, present, place
 
 
 class Estimator(nn.Module):
-    """The network itself: mean, logarithm of the variance and logarithm of the weight of each component.
+    """Predict mean, log variance and log weight of each component, without canonicalization.
 
     Shapes:
-        returns   (B, K, S, D + 2)    S = 2 with claims: from the moments of what is claimed, then the coarse estimate
+        returns   (B, K, S, D + 2)    S = 2 with ``claims``: the moments, then the coarse estimate; otherwise S = 1
     """
 
     def __init__(
@@ -287,26 +230,34 @@ class Estimator(nn.Module):
         elements: Float[Tensor, "B N D"],
         mask: Bool[Tensor, "B N"] | None,
     ) -> Float[Tensor, "B K S D_plus_2"]:
-        """What templates say of the set."""
-        answers = self.decoder(templates)
-        coarse = components(self.coarse(answers))
+        """Return the estimates that templates describe."""
+        decoded = self.decoder(templates)
+        coarse = components(self.coarse(decoded))
         if self.claims is None:
             return coarse[:, :, None]
-        return torch.stack([moments(self.claims(answers), encoded, elements, mask), coarse], dim=2)
+        shares = responsibilities(self.claims(decoded), encoded, mask)
+        squares = partial(weighted_squares, shares, elements)
+        return torch.stack([moments(*weighted_sums(shares, elements), squares), coarse], dim=2)
 
     def read_large(self, large: LargeSet) -> Float[Tensor, "B K S D_plus_2"]:
-        def shown(points: Tensor) -> Tensor:
+        def features(points: Tensor) -> Tensor:
             return with_frequencies(points, self.num_frequencies)
 
-        encoded = large.map(shown)
+        encoded = large.map(features)
         for module in self.encoders:
             encoded = read_large(module, encoded.keep(reads=num_passes(module)))
-        answers = self.decoder(read_large(self.pool, encoded.keep(reads=num_passes(self.pool))))
-        coarse = components(self.coarse(answers))
+        decoded = self.decoder(read_large(self.pool, encoded.keep(reads=num_passes(self.pool))))
+        coarse = components(self.coarse(decoded))
         if self.claims is None:
             return coarse[:, :, None]
-        claimed = moments_of_large(self.claims(answers), large, encoded)
-        return torch.stack([claimed, coarse], dim=2)
+        queries, chunks = self.claims(decoded), large.beside(encoded)
+        totals, sums = chunks.fold(Sums(chunk_sums), queries).sums
+        fine = moments(totals, sums, lambda means: chunks.fold(Sums(chunk_squares), queries, means).sums[0])
+        return torch.stack([fine, coarse], dim=2)
+
+    def trace(self, encoded: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None) -> Trace:
+        assert isinstance(self.pool, PicasoPool)
+        return self.pool.trace(encoded, mask)
 
     def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
         encoded = with_frequencies(elements, self.num_frequencies)
@@ -315,39 +266,21 @@ class Estimator(nn.Module):
         return encoded
 
 
-class Tracing(nn.Module):
-    """An estimator of which the cascade is asked, not the estimate."""
-
-    def __init__(self, estimator: nn.Module) -> None:
-        super().__init__()
-        self.estimator = estimator
-
-    def forward(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None) -> Trace:
-        assert isinstance(self.estimator, Estimator)
-        pool = self.estimator.pool
-        assert isinstance(pool, PicasoPool)
-        return pool.trace(self.estimator.encode(*read_set(self, elements, mask)), mask)
-
-
 def restore(
     estimates: Float[Tensor, "B K S D_plus_2"], shift: Float[Tensor, "B 1 D"], scale: Float[Tensor, "B 1 1"]
 ) -> Float[Tensor, "B K S D_plus_2"]:
-    """Means move and grow with the data, variances grow with its square, weights stay."""
+    """Map estimates for canonical points back to the coordinates of the data."""
     means, log_variances, log_weights = estimates[..., :-2], estimates[..., -2:-1], estimates[..., -1:]
     shift, scale = shift[:, :, None], scale[:, :, None]
     return torch.cat([means * scale + shift, log_variances + 2 * scale.log(), log_weights], dim=-1)
 
 
-def keep(trace: Trace, shift: Tensor, scale: Tensor) -> Trace:
-    return trace
-
-
 class MixtureSteps(NamedTuple):
-    """What a cascade found, step by step.
+    """Mixtures and attention of every step of a cascade.
 
     Shapes:
-        mixtures   L + 1 of them, read from the templates before the first step and after each
-        attention  (L, B, H, K, N)    what each step looked at
+        mixtures   L + 1 of them, from the templates before the first step and after each
+        attention  (L, B, H, K, N)
     """
 
     mixtures: list[Mixture]
@@ -359,7 +292,7 @@ def mixture_steps(
     elements: Float[Tensor, "B N D"],
     mask: Bool[Tensor, "B N"] | None = None,
 ) -> MixtureSteps:
-    """Ask the templates of a network after every step; the last mixture is the network's own.
+    """Return the mixtures that the templates describe after every step; the last is the network's prediction.
 
     Example:
         >>> import torch
@@ -370,40 +303,65 @@ def mixture_steps(
         >>> torch.allclose(steps.mixtures[-1].means, network(points).means, atol=1e-5)
         True
     """
-    if network.config["pool"] != "picaso":
-        raise ValueError(f"mixture_steps: only a cascade has steps; pool is {network.config['pool']!r}.")
-    if isinstance(network.network, Canonicalize):
-        found: Said = Canonicalize(AskedEveryStep(network.network.network), restore_all)(elements, mask)
-    else:
-        found = AskedEveryStep(network.network)(elements, mask)
-    return MixtureSteps([network.mixture(estimates[:, :, 0]) for estimates in found.estimates], found.attention)
+    estimator, points, present, place = network.canonical(elements, mask, caller="mixture_steps")
+    encoded = estimator.encode(points, present)
+    trace = estimator.trace(encoded, present)
+    estimates = [estimator.read(templates, encoded, points, present) for templates in trace.templates]
+    if place is not None:
+        estimates = [restore(estimate, *place) for estimate in estimates]
+    mixtures = [network.mixture(estimate[:, :, 0]) for estimate in estimates]
+    return MixtureSteps(mixtures, trace.attention[..., : elements.shape[1]])
 
 
-class Said(NamedTuple):
-    """Estimates of every step, each (B, K, S, D + 2), and the attention."""
-
-    estimates: list[Tensor]
-    attention: Tensor
-
-
-class AskedEveryStep(nn.Module):
-    """An estimator whose templates are read after every step."""
-
-    def __init__(self, estimator: nn.Module) -> None:
-        super().__init__()
-        self.estimator = estimator
-
-    def forward(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None) -> Said:
-        estimator = self.estimator
-        assert isinstance(estimator, Estimator)
-        assert isinstance(estimator.pool, PicasoPool)
-        padded, present = read_set(self, elements, mask)
-        encoded = estimator.encode(padded, present)
-        trace = estimator.pool.trace(encoded, present)
-        return Said(
-            [estimator.read(templates, encoded, padded, present) for templates in trace.templates], trace.attention
-        )
+def responsibilities(
+    queries: Float[Tensor, "B K E"], encoded: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
+) -> Float[Tensor, "B K N"]:
+    """Return the share of every point that each query has: a softmax over the queries."""
+    shares = (queries @ encoded.transpose(1, 2) / math.sqrt(queries.shape[2])).softmax(dim=1)
+    return shares if mask is None else shares.masked_fill(~mask[:, None], 0.0)
 
 
-def restore_all(said: Said, shift: Float[Tensor, "B 1 D"], scale: Float[Tensor, "B 1 1"]) -> Said:
-    return Said([restore(estimates, shift, scale) for estimates in said.estimates], said.attention)
+def weighted_sums(
+    shares: Float[Tensor, "B K N"], points: Float[Tensor, "B N D"]
+) -> tuple[Float[Tensor, "B K 1"], Float[Tensor, "B K D"]]:
+    return shares.sum(dim=2, keepdim=True), shares @ points
+
+
+def weighted_squares(
+    shares: Float[Tensor, "B K N"], points: Float[Tensor, "B N D"], means: Float[Tensor, "B K D"]
+) -> Float[Tensor, "B K 1"]:
+    squares = (points[:, None] - means[:, :, None]).square().mean(dim=-1)  # (B, K, N)
+    return (shares * squares).sum(dim=2, keepdim=True)
+
+
+def moments(
+    totals: Float[Tensor, "B K 1"],
+    sums: Float[Tensor, "B K D"],
+    sum_squares: Callable[[Float[Tensor, "B K D"]], Float[Tensor, "B K 1"]],
+) -> Float[Tensor, "B K D_plus_2"]:
+    """Return mean, log variance and log weight of each component, from sums over the points.
+
+    ``sum_squares`` returns the weighted sum of squared distances to given means.
+    """
+    totals = totals + 1e-6
+    means = sums / totals
+    variances = sum_squares(means) / totals + SMALLEST_DEVIATION**2
+    weights = totals / totals.sum(dim=1, keepdim=True)
+    return torch.cat([means, variances.log(), weights.log()], dim=-1)
+
+
+# The same sums over a chunk whose elements are points followed by their encodings.
+
+
+def split_chunk(chunk: Tensor, mask: Tensor | None, queries: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the responsibilities and the points of a chunk."""
+    width = queries.shape[2]
+    return responsibilities(queries, chunk[..., -width:], mask), chunk[..., :-width]
+
+
+def chunk_sums(chunk: Tensor, mask: Tensor | None, queries: Tensor) -> tuple[Tensor, Tensor]:
+    return weighted_sums(*split_chunk(chunk, mask, queries))
+
+
+def chunk_squares(chunk: Tensor, mask: Tensor | None, queries: Tensor, means: Tensor) -> tuple[Tensor]:
+    return (weighted_squares(*split_chunk(chunk, mask, queries), means),)

@@ -1,20 +1,20 @@
-"""Which image of a set is the odd one: an image stem, then a score for each element of the set (Table 4).
+"""Find the image of a set that differs from the others: an image stem and an element scorer (Table 4).
 
-Dimensions:  B sets   N images (padded)   S pixels a side   A albums   P images of an album   M sets of an album
+The network that is shipped with picaset, :func:`odd_faces_network`, is trained on generated faces.
 
-Networks that come with picaset, each in a folder of its own with a model card; all are trained on generated data.
+Dimensions:  B sets   N images (padded)   S pixels a side   M sets per album   n images per set   E features
 """
 
 from importlib import resources
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from picaset.checks import check_mask
-from picaset.lab.networks.image_stems import Stem, as_numbers, image_stem
+from picaset.lab.networks.image_stems import Stem, image_stem, to_float_images
 from picaset.networks.element_scorer import ElementEncoder, ElementPool, ElementScorer
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.block import BlockOptions
@@ -23,25 +23,25 @@ from picaset.operators.block import BlockOptions
 class OddOneOutNetwork(PretrainedNetwork):
     """Score every image of a set by how little it fits the others.
 
-    The rows of the paper's table differ in ``encoder``, ``pool`` and ``num_decoder_blocks``; see
-    :class:`ElementScorer` for what these are.
+    An image stem, then an :class:`ElementScorer`, whose arguments are the same here. The rows of the paper's table
+    differ in ``encoder``, ``pool`` and ``num_decoder_blocks``.
 
     Args:
-        stem: ``"nine"``, the paper's nine convolutions, or ``"light"``, for 64 x 64 pixels.
-        dim: Features of an image's vector, and inside.
+        stem: ``"nine"``, the paper's nine convolutions; ``"light"`` or ``"narrow"``, for 64 x 64 pixels.
+        dim: Features of an image's vector, and hidden features.
         num_heads: Attention heads; divides ``dim``.
-        encoder: How the set of vectors is encoded.
-        num_encoder_blocks: Encoders, one after the other.
-        pool: What the set is pooled by.
-        num_templates: Vectors that it is pooled into.
-        num_steps: Steps of the cascade.
+        encoder: Encoder of the set of vectors.
+        num_encoder_blocks: Number of encoders.
+        pool: Pool of the set.
+        num_templates: Number of pooled vectors.
+        num_steps: Steps of a cascade.
         num_decoder_blocks: Self-attention blocks among the templates.
-        options: The keywords of :class:`MultiheadAttentionBlock`, for every block.
+        options: Keywords of :class:`MultiheadAttentionBlock`, for every block.
 
     Shapes:
         images    (B, N, 3, S, S)    bytes, or numbers from 0 to 1
         mask      (B, N)             True where an image is present; None means all are
-        returns   (B, N)             minus infinity where an image is absent
+        returns   (B, N)             minus infinity where an image is absent; (B, M, n) with ``members``
 
     Example:
         >>> network = OddOneOutNetwork(dim=16, num_heads=2)
@@ -63,20 +63,12 @@ class OddOneOutNetwork(PretrainedNetwork):
         num_decoder_blocks: int = 0,
         **options: Unpack[BlockOptions],
     ) -> None:
-        inside: dict[str, Any] = dict(
-            dim=dim,
-            num_heads=num_heads,
-            encoder=encoder,
-            num_encoder_blocks=num_encoder_blocks,
-            pool=pool,
-            num_templates=num_templates,
-            num_steps=num_steps,
-            num_decoder_blocks=num_decoder_blocks,
-            **options,
-        )
-        super().__init__(dict(stem=stem, **inside))
+        super().__init__()
         self.stem = image_stem(stem, dim, caller=type(self).__name__)
-        self.scorer = ElementScorer(dim, **inside)
+        self.scorer = ElementScorer(
+            dim, dim=dim, num_heads=num_heads, encoder=encoder, num_encoder_blocks=num_encoder_blocks, pool=pool,
+            num_templates=num_templates, num_steps=num_steps, num_decoder_blocks=num_decoder_blocks, **options,
+        )  # fmt: skip
 
     def forward(
         self,
@@ -85,23 +77,23 @@ class OddOneOutNetwork(PretrainedNetwork):
         *,
         members: Int[Tensor, "B M n"] | None = None,
     ) -> Float[Tensor, "B N"] | Float[Tensor, "B M n"]:
-        """The score of every image of a set, higher for one that fits less.
+        """Return the score of every image; higher means that it fits the others less.
 
-        With ``members``, images are albums that many sets are made from, and each is looked at once: scores are those
-        of the sets of each album, whose images ``members`` counts.
+        With ``members``, ``images`` are B albums from which M sets each are drawn, and ``members`` holds the indices of
+        the images of each set in its album. Each image is encoded once; the scores are those of the sets.
         """
         check_images(images, mask)
-        if mask is not None:  # before the stem: what an absent image holds must not reach the gradients
+        if mask is not None:  # before the stem, so that NaN in absent images does not reach the gradients
             images = images.masked_fill(~mask[..., None, None, None], 0)
         vectors: Tensor = self.look(images.flatten(0, 1)).view(*images.shape[:2], -1)  # (B, N, E)
         if members is None:
             return self.scorer(vectors, mask)
-        of_sets = vectors[torch.arange(len(members), device=members.device)[:, None, None], members]
-        return self.scorer(of_sets.flatten(0, 1)).unflatten(0, members.shape[:2])
+        sets = vectors[torch.arange(len(members), device=members.device)[:, None, None], members]
+        return self.scorer(sets.flatten(0, 1)).unflatten(0, members.shape[:2])
 
     def look(self, images: Float[Tensor, "P 3 S S"] | UInt8[Tensor, "P 3 S S"]) -> Float[Tensor, "P E"]:
-        """The vector of each image by itself, which can be kept."""
-        return self.stem(as_numbers(images, like=next(self.stem.parameters())))
+        """Return the vector of each image, which does not depend on the other images."""
+        return self.stem(to_float_images(images, like=next(self.stem.parameters())))
 
 
 def check_images(images: Tensor, mask: Tensor | None) -> None:
@@ -115,11 +107,15 @@ def check_images(images: Tensor, mask: Tensor | None) -> None:
 
 
 WEIGHTS = Path(str(resources.files("picaset"))) / "studio" / "weights"
+"""Folder of the shipped networks of the studio, each with a model card; all are trained on generated data."""
 ODD_FACES = WEIGHTS / "odd_one_out_faces"
+"""Folder of the network that :func:`odd_faces_network` loads."""
 
 
 def odd_faces_network() -> OddOneOutNetwork:
-    """Finds the odd one in a set of drawn faces; kept in half precision, computes in single.
+    """Load the network that finds the odd one in a set of drawn faces.
+
+    Its weights are stored in half precision and used in single precision.
 
     Example:
         >>> network = odd_faces_network()

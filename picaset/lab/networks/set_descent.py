@@ -1,23 +1,24 @@
-r"""Sets found by descent: a set is moved until its encoding is the wanted vector (DSPN, Zhang et al. 2019).
+r"""Deep set prediction networks: a set is found by gradient descent on the error of its encoding (DSPN, Zhang 2019).
 
 .. math::  Y^\star = \arg\min_Y \tfrac12 \lVert g(Y) - z \rVert^2 + \tfrac{\lambda}{2} \lVert Y - Y_0 \rVert^2
 
-An encoder of sets, ``g``, is all that is learned beside the start; a decoder comes from its gradient, so that the
-elements of the result have no order. How gradients reach what is learned:
+The set encoder ``g`` and the start ``Y_0`` are learned. The decoder is the gradient of ``g``, so the elements of the
+result have no order. Gradients of the result are either
 
-    unrolled    through every step of a plain descent            (DSPN)
-    implicit    by the condition that holds at the end of it     (iDSPN, Zhang et al. 2021)
+    unrolled    backpropagated through every step of the descent                   (DSPN)
+    implicit    from the optimality condition at the end, by the implicit          (iDSPN, Zhang et al. 2021)
+                function theorem
 
-At the end the gradient of the objective is zero, so that the result moves with z by minus the inverse of its second
-derivative. ``num_solves=0`` takes that inverse to be one, as published; more are steps of conjugate gradients, and
-enough of them are exact. Where the descent has not come to such an end, the objective may bend downwards; the steps
-stop there, and where the very first does, the inverse counts as one.
+At a minimum the gradient of the objective is zero, so the derivative of the result with respect to z contains the
+inverse Hessian. ``num_solves=0`` replaces that inverse by the identity, as published; otherwise it is applied by that
+many steps of conjugate gradients. Where the descent has not converged, the Hessian may not be positive definite: the
+conjugate gradients stop at the first direction of negative curvature, and if that is the very first direction, the
+identity is used.
 
-All of that supposes that the descent ends somewhere, near to what is wanted. What is learned by the condition at the
-end has no reason to keep it so: an encoder that has grown too steep throws every set from one side of its valley to the
-other, and one that adds more and more to every encoding leaves all vectors out of reach. ``bounded`` forbids the first,
-and takes a vector for the way from the encoding of the start (:math:`g(Y) - g(Y_0) - z` above), which makes nothing of
-the second. A set may still hover where the ranks of two elements swap.
+Implicit gradients assume that the descent converges, but training does not enforce it: the encoder may become so steep
+that the descent oscillates, or may add an offset that puts every target out of reach. ``bounded`` prevents both: it
+bounds the Lipschitz constant of the encoder, and it measures encodings from the encoding of the start
+(:math:`g(Y) - g(Y_0) - z` in the objective above). A set may still oscillate where the ranks of two elements swap.
 
 Dimensions:  B vectors   Z features of a vector   K elements   D features of an element
 """
@@ -37,24 +38,23 @@ from picaset.operators.state import wide
 
 
 class SetDescent(nn.Module):
-    """A vector becomes the set whose encoding comes nearest to it.
+    r"""Map a vector to the set whose encoding is closest to it, by gradient descent.
 
     Args:
         dim_in: Features of a vector.
         dim: Features of an element.
         num_elements: Elements of a set.
-        num_steps: Steps of descent.
-        implicit: Gradients by the condition at the end, and not through the steps.
-        step_size: Of the descent.
-        momentum: What a step keeps of the one before.
-        damping: How strongly the start attracts.
-        clip: Norm that the gradient of a set is cut to in every step, as iDSPN does; 0 leaves it as it is. A step
-            may be longer by momentum.
-        num_solves: Steps of conjugate gradients when gradients are implicit; 0 takes the second derivative as one.
-        dim_hidden: Features inside the encoder of sets.
-        bounded: An encoder that is never steep: the encoding moves little further than the elements do, whatever is
-            learned, so that a descent by small steps does not fly off. A vector then says how far the encoding of the
-            set shall be from that of the start.
+        num_steps: Steps of gradient descent.
+        implicit: Implicit gradients instead of unrolled ones.
+        step_size: Step size of the descent.
+        momentum: Momentum of the descent.
+        damping: Weight :math:`\lambda` of the distance to the start.
+        clip: Largest norm of the gradient of a set in a step, as in iDSPN; 0 disables clipping. With momentum, a step
+            may be longer.
+        num_solves: Steps of conjugate gradients for implicit gradients; 0 replaces the Hessian by the identity.
+        dim_hidden: Hidden features of the set encoder.
+        bounded: Bound the Lipschitz constant of the encoder close to 1, and take a vector as the difference between
+            the encodings of the result and of the start.
 
     Shapes:
         vectors   (B, dim_in)
@@ -88,6 +88,10 @@ class SetDescent(nn.Module):
                 "SetDescent: momentum must be at least 0 and below 1, step_size above 0, damping, clip and num_solves "
                 f"not negative; got {momentum}, {step_size}, {damping}, {clip}, {num_solves}."
             )
+        if num_solves and not implicit:
+            raise ValueError(
+                f"SetDescent: num_solves={num_solves} needs implicit=True; unrolled gradients solve nothing."
+            )
         self.num_steps = num_steps
         self.implicit = implicit
         self.step_size, self.momentum, self.damping = step_size, momentum, damping
@@ -97,100 +101,103 @@ class SetDescent(nn.Module):
         first, last = nn.Linear(dim, dim_hidden), nn.Linear(dim_hidden, dim_in, bias=not bounded)
         if bounded:
             for layer in (first, last):
-                parametrize.register_parametrization(layer, "weight", NeverLonger())
+                parametrize.register_parametrization(layer, "weight", SpectralBound())
         self.elementwise = nn.Sequential(first, nn.GELU() if bounded else nn.ReLU(), last)
         self.pool = SortPool(dim_in)
 
-    def forward(self, vectors: Float[Tensor, "B Z"]) -> Float[Tensor, "B K D"]:
+    def forward(self, vectors: Float[Tensor, "B Z"], *, num_steps: int | None = None) -> Float[Tensor, "B K D"]:
+        """Return the sets; ``num_steps`` overrides the number of steps."""
+        steps = self.num_steps if num_steps is None else num_steps
         start = self.start.expand(len(vectors), -1, -1)
-        # The result is a derivative, which is wanted even where its own derivatives are not.
+        # The descent needs the gradient of the encoder even where the caller needs no gradients.
         differentiable = torch.is_grad_enabled()
-        with torch.enable_grad(), parametrize.cached():  # weights are bounded once, not in every step
-            goal = self.goal(vectors)
+        with torch.enable_grad(), parametrize.cached():  # bounded weights are computed once, not in every step
+            target = self.target(vectors)
             if not self.implicit:
-                return self.descend(goal, start, differentiable=differentiable)
-            found = self.descend(goal.detach(), start.detach(), differentiable=False)
-            return self.at_the_end(goal, start, found) if differentiable else found
+                return self.descend(target, start, steps, differentiable=differentiable)
+            solution = self.descend(target.detach(), start.detach(), steps, differentiable=False)
+            return self.with_implicit_gradients(target, start, solution) if differentiable else solution
 
-    def goal(self, vectors: Float[Tensor, "B Z"]) -> Float[Tensor, "B Z"]:
-        """What the encoding of each set shall be."""
+    def target(self, vectors: Float[Tensor, "B Z"]) -> Float[Tensor, "B Z"]:
+        """Return the encoding that each set should have."""
         return vectors + self.encode(self.start[None]) if self.bounded else vectors
 
     def encode(self, elements: Float[Tensor, "B K D"]) -> Float[Tensor, "B Z"]:
-        """The encoding of a set, scaled so that it does not grow with the set."""
+        """Return the encoding of each set, scaled so that it does not grow with the number of elements."""
         pooled = self.pool(self.elementwise(elements))[:, 0]
         if not self.bounded:
             return pooled / math.sqrt(elements.shape[1])
         ranks = torch.linspace(0, 1, elements.shape[1], dtype=wide(self.pool.knots).dtype, device=pooled.device)
-        length = self.pool.rank_weights(ranks[None])[0].square().sum(dim=0).sqrt()  # (Z,)
-        return pooled / length.clamp(min=1).to(pooled.dtype)
+        norms = self.pool.rank_weights(ranks[None])[0].square().sum(dim=0).sqrt()  # (Z,)
+        return pooled / norms.clamp(min=1).to(pooled.dtype)
 
-    def slope(
-        self, elements: Float[Tensor, "B K D"], goal: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"]
+    def gradient(
+        self, elements: Float[Tensor, "B K D"], target: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"]
     ) -> Float[Tensor, "B K D"]:
-        """The gradient of the objective in the elements, itself differentiable."""
-        missing = self.encode(elements) - goal
-        (of_encoding,) = torch.autograd.grad(missing.square().sum() / 2, elements, create_graph=True)
+        """Return the gradient of the objective with respect to the elements, itself differentiable."""
+        error = self.encode(elements) - target
+        (of_encoding,) = torch.autograd.grad(error.square().sum() / 2, elements, create_graph=True)
         return of_encoding + self.damping * (elements - start)
 
     def descend(
-        self, goal: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"], *, differentiable: bool
+        self, target: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"], num_steps: int, *, differentiable: bool
     ) -> Float[Tensor, "B K D"]:
-        elements, pace = start, torch.zeros_like(start)
-        for _ in range(self.num_steps):
+        elements, velocity = start, torch.zeros_like(start)
+        for _ in range(num_steps):
             elements = elements if differentiable else elements.detach()
             elements = elements if elements.requires_grad else elements.requires_grad_()
-            slope = cut(self.slope(elements, goal, start), self.clip)
-            pace = self.momentum * pace - self.step_size * (slope if differentiable else slope.detach())
-            elements = elements + pace
+            gradient = clip_norm(self.gradient(elements, target, start), self.clip)
+            velocity = self.momentum * velocity - self.step_size * (gradient if differentiable else gradient.detach())
+            elements = elements + velocity
         return elements if differentiable else elements.detach()
 
-    def at_the_end(
-        self, goal: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"], found: Float[Tensor, "B K D"]
+    def with_implicit_gradients(
+        self, target: Float[Tensor, "B Z"], start: Float[Tensor, "B K D"], solution: Float[Tensor, "B K D"]
     ) -> Float[Tensor, "B K D"]:
-        """The same elements, with the gradients that the condition at the end gives them."""
-        found = found.detach().requires_grad_()
-        slope = self.slope(found, goal, start)
-        result = found.detach() + (slope.detach() - slope)
+        """Return the same elements, with the gradients of the implicit function theorem."""
+        solution = solution.detach().requires_grad_()
+        gradient = self.gradient(solution, target, start)
+        result = solution.detach() + (gradient.detach() - gradient)
         if self.num_solves:
             hooked: Any = result
-            hooked.register_hook(partial(self.solved, slope, found))
+            hooked.register_hook(partial(self.solve_hessian, gradient, solution))
         return result
 
-    def solved(
-        self, slope: Float[Tensor, "B K D"], found: Float[Tensor, "B K D"], wanted: Float[Tensor, "B K D"]
+    def solve_hessian(
+        self, gradient: Float[Tensor, "B K D"], solution: Float[Tensor, "B K D"], vector: Float[Tensor, "B K D"]
     ) -> Float[Tensor, "B K D"]:
-        """The second derivative's inverse times a vector, by conjugate gradients, for each set by itself."""
-        answer, rest = torch.zeros_like(wanted), wanted
-        way, size = rest, inner(rest, rest)
-        upwards = torch.ones_like(size, dtype=torch.bool)
+        """Return the inverse Hessian times a vector, by conjugate gradients for each set separately."""
+        result, residual = torch.zeros_like(vector), vector
+        direction, size = residual, inner(residual, residual)
+        convex = torch.ones_like(size, dtype=torch.bool)
         for number in range(self.num_solves):
-            (bent,) = torch.autograd.grad(slope, found, way, retain_graph=True)
-            curvature = inner(way, bent)
-            upwards = upwards & (curvature > torch.finfo(way.dtype).eps * inner(way, way))
+            (product,) = torch.autograd.grad(gradient, solution, direction, retain_graph=True)
+            curvature = inner(direction, product)
+            convex = convex & (curvature > torch.finfo(direction.dtype).eps * inner(direction, direction))
             if number == 0:
-                answer = torch.where(upwards, answer, wanted)
-            share = torch.where(upwards, size / curvature, 0.0)
-            answer, rest = answer + share * way, rest - share * bent
-            before, size = size, inner(rest, rest)
-            way = rest + torch.where(upwards, size / before, 0.0) * way
-        return answer
+                result = torch.where(convex, result, vector)
+            length = torch.where(convex, size / curvature, 0.0)
+            result, residual = result + length * direction, residual - length * product
+            previous, size = size, inner(residual, residual)
+            direction = residual + torch.where(convex, size / previous, 0.0) * direction
+        return result
 
 
-class NeverLonger(nn.Module):
-    """A linear map that makes no vector longer: one that would is divided by the most that it stretches."""
+class SpectralBound(nn.Module):
+    """Divide a matrix by its spectral norm if that is above 1, so that the linear map never lengthens a vector."""
 
     def forward(self, weight: Float[Tensor, "out in"]) -> Float[Tensor, "out in"]:
-        stretches: Tensor = cast(Any, torch.linalg).matrix_norm(wide(weight), 2)
-        return weight / stretches.clamp(min=1).to(weight.dtype)
+        norm: Tensor = cast(Any, torch.linalg).matrix_norm(wide(weight), 2)
+        return weight / norm.clamp(min=1).to(weight.dtype)
 
 
-def cut(slope: Float[Tensor, "B K D"], most: float) -> Float[Tensor, "B K D"]:
-    """The same for sets whose norm is small enough, shorter for others."""
-    if not most:
-        return slope
-    return slope * (most / inner(slope, slope).clamp(min=most**2).sqrt())
+def clip_norm(gradient: Float[Tensor, "B K D"], largest: float) -> Float[Tensor, "B K D"]:
+    """Scale the gradient of each set to at most the norm ``largest``; 0 means no limit."""
+    if not largest:
+        return gradient
+    return gradient * (largest / inner(gradient, gradient).clamp(min=largest**2).sqrt())
 
 
-def inner(one: Float[Tensor, "B K D"], other: Float[Tensor, "B K D"]) -> Float[Tensor, "B 1 1"]:
-    return (one * other).sum(dim=(1, 2), keepdim=True)
+def inner(left: Float[Tensor, "B K D"], right: Float[Tensor, "B K D"]) -> Float[Tensor, "B 1 1"]:
+    """Return the inner product of each pair of sets."""
+    return (left * right).sum(dim=(1, 2), keepdim=True)

@@ -1,6 +1,6 @@
-"""A classifier of pictures that looks again and again: convolutions, attention among places, a cascade.
+"""An image classifier: convolutions, self-attention among the places of the image, and a PICASO cascade.
 
-Dimensions:  B images   C channels   S pixels   N places   K templates   D features
+Dimensions:  B images   C channels   S pixels a side   N places   D features
 """
 
 import torch
@@ -16,27 +16,26 @@ from picaset.operators.picaso import PicasoPool
 
 
 class ViewClassifier(PretrainedNetwork):
-    """A PICASO classifier with a convolutional stem, beyond the paper: places with positions instead of bare patches.
+    """Classify images by PICASO on convolutional features with positions, instead of the paper's raw patches.
 
-    Several templates look for different parts; each gives its own opinion, and the opinions are averaged. While
-    training, whole places are left out at random, so that no single part decides.
+    The logits of all templates are averaged. In training, whole places are dropped at random.
 
     Args:
-        num_classes: Classes.
+        num_classes: Number of classes.
         channels_in: Channels of an image: 1 for one camera, 2 for a stereo pair.
         image_size: Pixels of an image, in each direction.
-        dim: Features inside; a multiple of 8.
+        dim: Hidden features; a multiple of 8.
         num_heads: Attention heads; divides ``dim``.
         num_stem_blocks: Residual convolutions of the stem.
         num_encoder_blocks: Self-attention blocks among the places.
         num_templates: Templates of the cascade.
         num_steps: Steps of the cascade.
-        patch_dropout: Share of the places left out while training.
-        dropout: Share of the features left out before the last map while training.
+        patch_dropout: Dropout rate of whole places.
+        dropout: Dropout rate before the last map.
 
     Shapes:
         images    (B, C, S, S)
-        returns   (B, num_classes)     before the softmax
+        returns   (B, num_classes)     logits
 
     Example:
         >>> ViewClassifier(5, dim=16, num_heads=2)(torch.randn(3, 1, 32, 32)).shape
@@ -60,16 +59,10 @@ class ViewClassifier(PretrainedNetwork):
     ) -> None:
         check_positive(caller="ViewClassifier", num_classes=num_classes)
         check_divides(num_heads, dim, caller="ViewClassifier")
-        for name, share in (("patch_dropout", patch_dropout), ("dropout", dropout)):
-            if not 0 <= share < 1:
-                raise ValueError(f"ViewClassifier: {name} must be at least 0 and below 1; got {share}.")
-        super().__init__(
-            dict(
-                num_classes=num_classes, channels_in=channels_in, image_size=image_size, dim=dim, num_heads=num_heads,
-                num_stem_blocks=num_stem_blocks, num_encoder_blocks=num_encoder_blocks, num_templates=num_templates,
-                num_steps=num_steps, patch_dropout=patch_dropout, dropout=dropout,
-            )
-        )  # fmt: skip
+        for name, rate in (("patch_dropout", patch_dropout), ("dropout", dropout)):
+            if not 0 <= rate < 1:
+                raise ValueError(f"ViewClassifier: {name} must be at least 0 and below 1; got {rate}.")
+        super().__init__()
         self.patch_dropout = patch_dropout
         self.stem = ConvolutionalStem(channels_in, dim, image_size=image_size, num_blocks=num_stem_blocks)
         self.encoders = nn.ModuleList(
@@ -83,7 +76,7 @@ class ViewClassifier(PretrainedNetwork):
         return self.decoder(self.pool(elements, mask)).mean(dim=1)
 
     def encode(self, images: Float[Tensor, "B C S S"]) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
-        """The places as the cascade sees them, and which of them are there."""
+        """Return the encoded places, and the mask of those that are not dropped."""
         elements, mask = self.stem(images), None
         if self.training and self.patch_dropout:
             mask = torch.rand(elements.shape[:2], device=elements.device) >= self.patch_dropout
@@ -92,6 +85,6 @@ class ViewClassifier(PretrainedNetwork):
         return elements, mask
 
     def trace(self, images: Float[Tensor, "B C S S"]) -> Trace:
-        """The templates, and their attention to the places row by row, at every step of the cascade."""
+        """Return the templates and their attention to the places, row by row, at every step of the cascade."""
         elements, mask = self.encode(images)
         return self.pool.trace(elements, mask)

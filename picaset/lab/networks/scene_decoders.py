@@ -1,0 +1,341 @@
+r"""Decoders of scenes: from the places of an image to one vector for each object (Table 5).
+
+    CascadeDecoder      PicasoPool                                                           (PB)
+    AttentionDecoder    AttentionPool, then self-attention among the templates               (Set Transformer)
+    SlotDecoder         SlotAttention from sampled or from learned slots
+    DescentDecoder      SetDescent, with unrolled or with implicit gradients                 (DSPN, iDSPN)
+    CompetingDecoder    a cascade with competition, positions and data-dependent templates   (ours)
+
+Dimensions:  B images   N places   K objects   D features   H heads   L steps   Z features of a summary
+"""
+
+from collections.abc import Iterator
+from copy import copy
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from picaset.checks import check_choice, check_divides, check_positive
+from picaset.lab.networks.image_stems import Places
+from picaset.lab.networks.set_descent import SetDescent
+from picaset.networks.configuration import Configurable
+from picaset.operators.attention import ProjectedSet, join_heads
+from picaset.operators.attention_pools import AttentionPool
+from picaset.operators.base import Trace, learned_templates
+from picaset.operators.block import Form, MultiheadAttentionBlock
+from picaset.operators.encoders import SelfAttention
+from picaset.operators.picaso import PicasoPool
+from picaset.operators.slot_attention import Initial as SlotInitial
+from picaset.operators.slot_attention import SlotAttention
+
+Compete = Literal["elements", "templates", "both"]
+Initial = Literal["learned", "peaks"]
+SUMMARY_FEATURES = 16
+"""Features of a place in the summary that a descent starts from."""
+SUMMARY_NORM = 8.0
+"""Norm of the summaries of an implicit descent: several steps away from the start, and reachable."""
+EPSILON = 1e-8
+"""Added to attention weights before they are normalized over the places."""
+
+
+class SceneDecoder(Configurable):
+    """Base class: maps the places of an image to ``num_objects`` vectors.
+
+    Shapes:
+        places    Places
+        returns   (B, K, D)
+    """
+
+    num_steps: int | None = None
+    """Number of steps; None if the decoder is not iterative."""
+
+    def __init__(self, dim: int, num_objects: int, num_steps: int | None) -> None:
+        super().__init__()
+        check_positive(caller=type(self).__name__, dim=dim, num_objects=num_objects)
+        self.dim = dim
+        if num_steps is not None:
+            check_positive(caller=type(self).__name__, num_steps=num_steps)
+            self.num_steps = num_steps
+
+    def forward(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "B K D"]:
+        """Return the vectors after the last step; ``num_steps`` overrides the decoder's own number."""
+        raise NotImplementedError
+
+    def each_step(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "L B K D"]:
+        """Return the vectors after every step."""
+        raise ValueError(f"{type(self).__name__} cannot return every step; ask for the last one alone.")
+
+    def trace(self, places: Places) -> Trace | None:
+        """Return the templates and the attention of every step; None if the decoder has no attention."""
+        return None
+
+    def count_steps(self, num_steps: int | None) -> int:
+        """Return the number of steps of a call."""
+        if num_steps is None:
+            assert self.num_steps is not None
+            return self.num_steps
+        check_positive(caller=type(self).__name__, num_steps=num_steps)
+        return num_steps
+
+
+class PoolDecoder(SceneDecoder):
+    """Base class of decoders that apply a pool to the places."""
+
+    pool: PicasoPool | SlotAttention
+
+    def forward(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "B K D"]:
+        return self.pool_with(num_steps)(places.elements)
+
+    def each_step(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "L B K D"]:
+        return self.pool_with(num_steps).trace(places.elements).templates[1:]
+
+    def trace(self, places: Places) -> Trace:
+        return self.pool.trace(places.elements)
+
+    def pool_with(self, num_steps: int | None) -> PicasoPool | SlotAttention:
+        """Return the pool with another number of steps and the same weights."""
+        # A shallow copy shares the weights and, unlike a temporary change, is safe in threads.
+        pool = copy(self.pool)
+        pool.num_steps = self.count_steps(num_steps)
+        return pool
+
+
+class CascadeDecoder(PoolDecoder):
+    """PICASO: :class:`PicasoPool` with one template per object.
+
+    Args:
+        dim: Features of a place, in and out.
+        num_objects: Vectors per image.
+        num_heads: Attention heads; divides ``dim``.
+        num_steps: Steps of the cascade.
+        form: Form of the attention block, ``"authors"`` or ``"paper"``.
+        norm: Layer norm after each sum of the block.
+
+    Example:
+        >>> places = Places(torch.randn(2, 9, 8), torch.randn(9, 8), torch.rand(9, 2))
+        >>> decoder = CascadeDecoder(8, num_objects=3, num_heads=2)
+        >>> decoder(places).shape, decoder.each_step(places, num_steps=5).shape
+        (torch.Size([2, 3, 8]), torch.Size([5, 2, 3, 8]))
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        num_objects: int = 10,
+        num_heads: int = 4,
+        num_steps: int = 3,
+        form: Form = "authors",
+        norm: bool = True,
+    ) -> None:
+        super().__init__(dim, num_objects, num_steps)
+        self.pool = PicasoPool(
+            dim, num_templates=num_objects, num_heads=num_heads, num_steps=num_steps, form=form, norm=norm
+        )
+
+
+class AttentionDecoder(SceneDecoder):
+    """Set Transformer: attention pooling once, then self-attention among the templates.
+
+    Args:
+        dim: Features of a place, in and out.
+        num_objects: Vectors per image.
+        num_heads: Attention heads; divides ``dim``.
+        form: Form of the attention blocks, ``"authors"`` or ``"paper"``.
+        norm: Layer norm after each sum of a block.
+    """
+
+    def __init__(
+        self, dim: int, *, num_objects: int = 10, num_heads: int = 4, form: Form = "authors", norm: bool = True
+    ) -> None:
+        super().__init__(dim, num_objects, None)
+        self.pool = AttentionPool(dim, num_templates=num_objects, num_heads=num_heads, form=form, norm=norm)
+        self.mixing = SelfAttention(dim, dim, num_heads=num_heads, form=form, norm=norm)
+
+    def forward(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "B K D"]:
+        if num_steps is not None:
+            raise ValueError(f"AttentionDecoder has no steps; got num_steps={num_steps}. Leave it out.")
+        return self.mixing(self.pool(places.elements))
+
+    def trace(self, places: Places) -> Trace:
+        return self.pool.trace(places.elements)
+
+
+class SlotDecoder(PoolDecoder):
+    """Slot Attention: one slot per object.
+
+    Args:
+        dim: Features of a place, in and out.
+        num_objects: Vectors per image.
+        num_steps: Times the slots compete for the places.
+        initial: Slots ``"sampled"`` from a learned Gaussian, as published, or ``"learned"`` slots.
+    """
+
+    def __init__(
+        self, dim: int, *, num_objects: int = 10, num_steps: int = 3, initial: SlotInitial = "sampled"
+    ) -> None:
+        super().__init__(dim, num_objects, num_steps)
+        self.pool = SlotAttention(dim, num_slots=num_objects, num_steps=num_steps, initial=initial)
+
+
+class DescentDecoder(SceneDecoder):
+    """DSPN or iDSPN: summarize the image in one vector, then find by descent the set whose encoding is near to it.
+
+    Args:
+        dim: Features of a place, in and out.
+        num_places: Places of an image.
+        num_objects: Vectors per image.
+        num_steps: Steps of gradient descent.
+        implicit: iDSPN: implicit gradients, momentum, clipping and a bounded encoder; False is DSPN.
+    """
+
+    def __init__(
+        self, dim: int, *, num_places: int, num_objects: int = 10, num_steps: int = 10, implicit: bool = False
+    ) -> None:
+        super().__init__(dim, num_objects, num_steps)
+        check_positive(caller="DescentDecoder", num_places=num_places)
+        self.num_places = num_places
+        self.summary = Summary(dim, num_places, 4 * dim, normed=implicit)
+        self.descent = SetDescent(
+            4 * dim, dim, num_elements=num_objects, num_steps=num_steps, implicit=implicit, bounded=implicit,
+            momentum=0.8 if implicit else 0.0, step_size=0.2 if implicit else 1.0, clip=10.0 if implicit else 0.0,
+        )  # fmt: skip
+
+    def forward(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "B K D"]:
+        if (count := places.elements.shape[1]) != self.num_places:
+            raise ValueError(f"DescentDecoder: images must have num_places={self.num_places} places; got {count}.")
+        return self.descent(self.summary(places.elements), num_steps=self.count_steps(num_steps))
+
+
+class Summary(nn.Module):
+    """Map all places of an image to one vector by a linear map of their concatenation.
+
+    ``normed`` scales every vector to the same norm, which the encoding of a bounded :class:`SetDescent` can reach.
+    """
+
+    def __init__(self, dim: int, num_places: int, dim_out: int, *, normed: bool) -> None:
+        super().__init__()
+        self.narrow = nn.Linear(dim, SUMMARY_FEATURES)
+        self.joined = nn.Linear(SUMMARY_FEATURES * num_places, dim_out)
+        self.normed = normed
+
+    def forward(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B Z"]:
+        summary = self.joined(torch.relu(self.narrow(elements)).flatten(1))
+        return SUMMARY_NORM * normalize(summary - summary.mean(dim=1, keepdim=True)) if self.normed else summary
+
+
+class CompetingDecoder(SceneDecoder):
+    """A PICASO cascade with four optional extensions; without them it is :class:`CascadeDecoder`.
+
+    Args:
+        dim: Features of a place, in and out.
+        num_objects: Vectors per image.
+        num_heads: Attention heads; divides ``dim``.
+        num_steps: Steps of the cascade.
+        compete: Dimension of the softmax of attention: ``"elements"`` as in the paper; ``"templates"``, so that
+            templates compete for each place as slots do; ``"both"``, the product of the two.
+        located: Add to each place its position, and to each template, after every step, the mean position that it
+            attended to.
+        initial: ``"learned"`` templates, or ``"peaks"``: the places with the highest learned score are added to them.
+        mixed: Self-attention among the templates after every step.
+        form: Form of the attention blocks, ``"authors"`` or ``"paper"``.
+        norm: Layer norm after each sum of a block.
+
+    Example:
+        >>> places = Places(torch.randn(2, 9, 8), torch.randn(9, 8), torch.rand(9, 2))
+        >>> CompetingDecoder(8, num_objects=3, num_heads=2, compete="both")(places).shape
+        torch.Size([2, 3, 8])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        num_objects: int = 10,
+        num_heads: int = 4,
+        num_steps: int = 3,
+        compete: Compete = "templates",
+        located: bool = True,
+        initial: Initial = "learned",
+        mixed: bool = False,
+        form: Form = "authors",
+        norm: bool = True,
+    ) -> None:
+        super().__init__(dim, num_objects, num_steps)
+        caller = type(self).__name__
+        check_divides(num_heads, dim, caller=caller)
+        check_choice(compete, ("elements", "templates", "both"), caller=caller, name="compete")
+        check_choice(initial, ("learned", "peaks"), caller=caller, name="initial")
+        self.compete: Compete = compete
+        self.templates = learned_templates(num_objects, dim)
+        self.block = MultiheadAttentionBlock(dim, dim, dim, num_heads=num_heads, form=form, norm=norm)
+        self.location = nn.Linear(2, dim) if located else None
+        self.saliency = nn.Linear(dim, 1) if initial == "peaks" else None
+        self.mixing = SelfAttention(dim, dim, num_heads=num_heads, form=form, norm=norm) if mixed else None
+
+    def forward(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "B K D"]:
+        return self.each_step(places, num_steps)[-1]
+
+    def each_step(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "L B K D"]:
+        first = self.initial_templates(places.elements)
+        return torch.stack([templates for templates, _ in self.steps(first, places, self.count_steps(num_steps))])
+
+    def trace(self, places: Places) -> Trace:
+        first = self.initial_templates(places.elements)
+        templates, attention = zip(*self.steps(first, places, self.count_steps(None)), strict=True)
+        return Trace(torch.stack([first, *templates]), torch.stack(attention))
+
+    def steps(
+        self, templates: Float[Tensor, "B K D"], places: Places, num_steps: int
+    ) -> Iterator[tuple[Float[Tensor, "B K D"], Float[Tensor, "B H K N"]]]:
+        """Yield the templates after each step, and the attention weights of the step."""
+        view = self.view(places)
+        for _ in range(num_steps):
+            weights = self.weights(templates, view)
+            heads = join_heads(weights @ view.values)
+            templates = self.block.combine(templates, self.block.query_map(templates), heads)
+            if self.location is not None:
+                templates = templates + self.location(weights.mean(dim=1) @ places.grid)
+            if self.mixing is not None:
+                templates = self.mixing(templates)
+            yield templates, weights
+
+    def view(self, places: Places) -> ProjectedSet:
+        """Return the keys and values of the places."""
+        elements = places.elements if self.location is None else places.elements + places.positions
+        view = self.block.view(elements, None, num_queries=None, order="project")
+        assert isinstance(view, ProjectedSet)
+        return view
+
+    def initial_templates(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B K D"]:
+        templates = self.templates.expand(len(elements), -1, -1)
+        if self.saliency is None:
+            return templates
+        scores = self.saliency(elements)[..., 0]  # (B, N)
+        peaks = highest_peaks(scores, len(self.templates))
+        salient = elements.gather(1, peaks[..., None].expand(-1, -1, elements.shape[2]))
+        # The choice of places has no gradient; weighting them by their scores trains the scores.
+        return templates + scores.gather(1, peaks).sigmoid()[..., None] * salient
+
+    def weights(self, templates: Float[Tensor, "B K D"], view: ProjectedSet) -> Float[Tensor, "B H K N"]:
+        """Return attention weights, which sum to one over the places."""
+        scores = view.scores(self.block.query_map(templates))
+        if self.compete == "elements":
+            return scores.softmax(dim=-1)
+        shares = scores.softmax(dim=2)
+        if self.compete == "both":
+            shares = shares * scores.softmax(dim=3)
+        shares = shares + EPSILON
+        return shares / shares.sum(dim=3, keepdim=True)
+
+
+def highest_peaks(scores: Float[Tensor, "B N"], count: int) -> Tensor:
+    """Return the indices (B, count) of the highest scores on a square grid, local maxima before all others."""
+    fixed = scores.detach()
+    side = round(scores.shape[1] ** 0.5)
+    around: Tensor = nn.functional.max_pool2d(fixed.view(-1, 1, side, side), 3, stride=1, padding=1).flatten(1)
+    span = fixed.amax() - fixed.amin()
+    return torch.where(fixed >= around, fixed, fixed - span).topk(count, dim=1).indices
