@@ -92,6 +92,28 @@ def test_training_never_sees_a_novel_viewpoint_or_a_test_object(split, monkeypat
     assert not set(training.instance.tolist()) & set(test.instance.tolist())
 
 
+def test_a_toy_that_is_held_out_is_validated_on_and_never_trained_on(monkeypatch):
+    training, _ = objects("toys-tiny")
+    held_out = training.instance == training.instance.max()
+    assert sorted(set(training.category[held_out].tolist())) == list(range(5))
+    task = replace(TINY, hold_out_toy=True)
+    assert set(task.training_views().instance.tolist()) == set(training.instance[~held_out].tolist())
+    validated = list[int]()
+    monkeypatch.setattr(Viewpoints, "accuracy", lambda self, network, views: validated.extend(views.instance) or 0.0)
+    task.score(nn.Identity())
+    assert set(map(int, validated)) == {int(training.instance.max())}
+
+
+def test_centre_crops_are_the_same_at_every_epoch():
+    task = replace(TINY, crops="centre")
+    total = 2 * len(task.training_views())
+    first, again = (task.batch(step, seed=0, num_examples=total, progress=0.0)[0] for step in (0, 1))
+    rows = [{row.numpy().tobytes() for row in batch} for batch in (first, again)]
+    assert rows[0] == rows[1]
+    with pytest.raises(ValueError, match="centre crops are not augmented"):
+        replace(task, augmentation=ELEVATION_AUGMENTATION)
+
+
 def test_two_cameras_are_two_examples_unless_they_are_a_pair():
     views = objects("toys-tiny")[1]
     images, labels = examples(views, stereo=False)

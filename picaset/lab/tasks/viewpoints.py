@@ -10,11 +10,11 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from picaset.lab.data.crops import Augmentation, augmented, patches
+from picaset.lab.data.crops import Augmentation, augmented, centre_crops, normalised, patches
 from picaset.lab.data.folders import data_root
 from picaset.lab.data.gaussian_mixtures import generator_for
 from picaset.lab.data.shuffling import shuffled
@@ -58,6 +58,11 @@ class Viewpoints(Task):
     """Whether both cameras are one example, instead of two."""
     augmentation: Augmentation = PLAIN
     """Random transformations of the training images; if they include mirroring, test predictions average both."""
+    crops: Literal["random", "centre"] = "random"
+    """Where training images are cropped; centre crops are not augmented."""
+    hold_out_toy: bool = False
+    """Whether one training toy of each category is left out and the validation score is measured on it, to choose
+    between recipes; otherwise it is measured on the training toys from novel viewpoints."""
     label_smoothing: float = 0.0
     """Share of the target distribution that is spread over all categories."""
     num_test_crops: int = 1
@@ -70,6 +75,8 @@ class Viewpoints(Task):
     def __post_init__(self) -> None:
         self.check_network(*BAG_NETWORKS, "CapsuleNetwork", "ViewClassifier")
         self.check_at_least_one("num_scored")
+        if self.crops == "centre" and self.augmentation != PLAIN:
+            raise ValueError("centre crops are not augmented: augmentation must be left out if crops='centre'.")
         cameras = 2 if self.stereo else 1
         name, expected = ("dim_in", PATCH_FEATURES * cameras) if self.bag else ("channels_in", cameras)
         if self.network[name] != expected:
@@ -97,9 +104,12 @@ class Viewpoints(Task):
         return self.network.name in BAG_NETWORKS
 
     def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Tensor, ...]:
-        images, labels = examples(familiar_views(self.data, self.split), stereo=self.stereo)
+        images, labels = examples(self.training_views(), stereo=self.stereo)
         chosen = shuffled(step, seed=seed, num_examples=num_examples, total=len(images))
-        crops = augmented(images[chosen], self.augmentation, generator=generator_for(seed, step))
+        if self.crops == "centre":
+            crops = normalised(centre_crops(images[chosen]))
+        else:
+            crops = augmented(images[chosen], self.augmentation, generator=generator_for(seed, step))
         low, high = MARGINS
         margin = low + (high - low) * min(1.0, 2 * progress)
         return self.shown(crops), labels[chosen], torch.full((num_examples,), margin)
@@ -113,15 +123,29 @@ class Viewpoints(Task):
 
     def score(self, network: nn.Module) -> dict[str, float]:
         training = objects(self.data)[0]
-        novel = training.where(~training.familiar(self.split))
-        images, labels = some(*examples(novel, stereo=self.stereo), count=self.num_scored)
-        return {"score": share_right(network, images, labels, self.look())}
+        chosen = ~training.familiar(self.split)
+        if self.hold_out_toy:
+            chosen &= is_held_out(training)
+        return {"score": self.accuracy(network, training.where(chosen))}
+
+    def accuracy(self, network: nn.Module, views: Views) -> float:
+        """Return the accuracy on at most ``num_scored`` of some photographs."""
+        images, labels = some(*examples(views, stereo=self.stereo), count=self.num_scored)
+        return share_right(network, images, labels, self.look())
+
+    def training_views(self) -> Views:
+        """Return the photographs of the training viewpoints of the toys that are trained on."""
+        return familiar_views(self.data, self.split, hold_out=self.hold_out_toy)
 
     def evaluate(self, network: nn.Module) -> dict[str, Any]:
-        test = objects(self.data)[1]
+        training, test = objects(self.data)
         return {
             "split": self.split,
             "data": self.describe_data(),
+            "training_toys": {
+                "familiar": self.accuracy(network, self.training_views()),
+                "novel": self.accuracy(network, training.where(~training.familiar(self.split))),
+            },
             **accuracies(network, test, self.split, self.look(), stereo=self.stereo, most=self.num_tested),
         }
 
@@ -188,10 +212,16 @@ def objects(data: Data) -> tuple[Views, Views]:
 
 
 @lru_cache(maxsize=2)
-def familiar_views(data: Data, split: Split) -> Views:
-    """Return the photographs of the training viewpoints."""
+def familiar_views(data: Data, split: Split, *, hold_out: bool = False) -> Views:
+    """Return the training toys from the training viewpoints, without one toy of each category if ``hold_out``."""
     training = objects(data)[0]
-    return training.where(training.familiar(split))
+    chosen = training.familiar(split)
+    return training.where(chosen & ~is_held_out(training) if hold_out else chosen)
+
+
+def is_held_out(training: Views) -> Bool[Tensor, " N"]:
+    """Return which photographs are of the toy of each category that can be held out, the last one."""
+    return training.instance == training.instance.max()
 
 
 def some(images: Tensor, labels: Tensor, *, count: int) -> tuple[Tensor, Tensor]:
