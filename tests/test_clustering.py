@@ -8,7 +8,7 @@ from sklearn.mixture import GaussianMixture
 from torch.testing import assert_close
 
 from picaset.lab.data.gaussian_mixtures import Move, batch_of_step, benchmark, draw_mixtures
-from picaset.lab.tasks.clustering import SHIFTS, Clustering, evaluate_scikit_learn, likelihoods
+from picaset.lab.tasks.clustering import NETWORK, SHIFTS, Clustering, evaluate_scikit_learn, likelihoods
 from picaset.operators.mixture import log_likelihood
 
 
@@ -63,7 +63,7 @@ def test_em_steps_raise_the_likelihood_of_a_prediction_to_that_of_a_fit():
 
 
 def test_the_loss_is_the_negative_log_likelihood():
-    task = Clustering(dim=16, num_inducing=4)
+    task = Clustering(network=NETWORK.replace(dim=16, num_inducing=4))
     network = task.build_network()
     (points,) = task.batch(0, seed=0, num_examples=3, progress=0.0)
     assert_close(task.loss(network, (points,)), -log_likelihood(network(points), points).mean())
@@ -79,7 +79,7 @@ def test_small_sets_come_first():
 
 
 def test_an_evaluation_has_every_move_and_what_the_figures_show():
-    task = Clustering(dim=16, num_inducing=4, sizes=(30, 60), num_benchmark_sets=20)
+    task = Clustering(network=NETWORK.replace(dim=16, num_inducing=4), sizes=(30, 60), num_benchmark_sets=20)
     found = task.evaluate(task.build_network().eval())
     assert [row["shift"] for row in found["moves"][: len(SHIFTS)]] == list(SHIFTS)
     assert all(set(row["log_likelihood"]) == {"0", "1", "5"} for row in found["moves"])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset.lab.tasks.mixture_proposals import MixtureProposals
+from picaset.lab.tasks.mixture_proposals import NETWORK, MixtureProposals
 from picaset.networks.mixture_proposer import MixtureProposer
 from picaset.operators.mixture import Mixture, em_step, log_likelihood
 
@@ -88,7 +88,7 @@ def test_shared_blocks_do_not_grow_with_the_steps(share):
 
 @torch.no_grad()
 def test_the_loss_is_the_likelihood_of_the_best_and_of_the_average_proposal_after_an_em_step_and_before():
-    task = MixtureProposals(dim=16, num_proposals=4, num_steps=2)
+    task = MixtureProposals(network=NETWORK.replace(dim=16, num_proposals=4, num_steps=2))
     network = task.build_network()
     points, numbers = batch = task.batch(3, seed=0, num_examples=5, progress=0.0)
     repeated = points.repeat_interleave(4, dim=0)
@@ -112,7 +112,7 @@ def test_a_batch_is_the_same_whenever_it_is_asked_for():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(max_components=1), "max_components must be at least 2; got 1"),
+        (dict(network=NETWORK.replace(max_components=1)), "max_components must be at least 2; got 1"),
         (dict(sizes=(9, 3)), "sizes must rise from above 0; got 9 to 3"),
         (dict(deviations=(0.0, 1.0)), "deviations must rise from above 0"),
         (dict(num_scored_sets=0), "num_scored_sets must be at least 1"),

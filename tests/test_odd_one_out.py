@@ -12,13 +12,13 @@ from torch.testing import assert_close
 
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.odd_one_out import ODD_ONE_OUT, ROWS
-from picaset.lab.tasks.odd_one_out import OddOneOut, found_of, odd_one_out_loss
+from picaset.lab.tasks.odd_one_out import NETWORK, OddOneOut, found_of, odd_one_out_loss
 from picaset.lab.training.loop import resume, start
 from tests.celeba_files import write_celeba
 
 SMALL = OddOneOut(
-    num_faces=320, dim=8, num_heads=2, num_fixed_sets=0, drawn_per_album=2, sets_per_album=5, num_test_sets=12,
-    num_scored_sets=10,
+    network=NETWORK.replace(dim=8, num_heads=2), num_faces=320, num_fixed_sets=0, drawn_per_album=2, sets_per_album=5,
+    num_test_sets=12, num_scored_sets=10,
 )  # fmt: skip
 
 
@@ -144,7 +144,9 @@ def test_scores_from_remembered_vectors_are_those_of_the_images():
 
 def test_a_few_steps_find_the_odd_one_more_often_than_chance():
     torch.manual_seed(0)
-    task = replace(SMALL, dim=32, sets_per_album=24, drawn_per_album=4, num_scored_sets=200)
+    task = replace(
+        SMALL, network=NETWORK.replace(dim=32, num_heads=2), sets_per_album=24, drawn_per_album=4, num_scored_sets=200
+    )
     network = task.build_network()
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
     for step in range(40):
@@ -201,7 +203,7 @@ def test_a_run_that_was_stopped_sees_the_same_sets_as_one_that_was_not(tmp_path,
 def test_every_row_of_the_table_is_an_experiment_on_both_data_sets():
     for name in ROWS:
         assert {f"odd-one-out-{name}", f"odd-one-out-celeba-{name}"} <= set(ODD_ONE_OUT)
-    assert experiment("odd-one-out-celeba-sa-pb", profile="paper").task.stem == "nine"
+    assert experiment("odd-one-out-celeba-sa-pb", profile="paper").task.network["stem"] == "nine"
     published = experiment("odd-one-out-sa-gpb", profile="paper")
     assert (published.training.learning_rate, published.training.batch_size) == (1e-5, 8)
     assert (published.task.num_fixed_sets, published.task.num_test_sets, published.task.set_size) == (800, 200, 8)

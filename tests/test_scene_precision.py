@@ -191,7 +191,7 @@ def test_batches_and_the_order_of_images_and_slots_change_nothing():
 def test_nothing_to_find_is_refused():
     metric = ScenePrecision()
     metric.update(image((1, (0, 0, 0), CUBE)), torch.zeros(1, 4, 19))
-    with pytest.raises(ValueError, match="there are no objects to be found"):
+    with pytest.raises(ValueError, match="there are no objects; call update"):
         metric.compute()
 
 
@@ -213,7 +213,7 @@ def test_a_metric_that_is_reset_has_seen_nothing():
     metric.reset()
     with (
         pytest.warns(UserWarning, match="before the ``update``"),
-        pytest.raises(ValueError, match="there are no objects to be found"),
+        pytest.raises(ValueError, match="there are no objects; call update"),
     ):
         metric.compute()
     for one in (metric, fresh):

@@ -12,15 +12,15 @@ from torch.testing import assert_close
 from picaset.cli import main
 from picaset.lab.data.crops import augmented, centre_crops, normalised
 from picaset.lab.experiments import experiment
-from picaset.lab.experiments.viewpoints import FOR_ELEVATIONS, ROWS, for_split, quick
+from picaset.lab.experiments.viewpoints import ELEVATION_AUGMENTATION, ROWS, VIEW_CLASSIFIER, for_split, quick
 from picaset.lab.networks.image_stems import ConvolutionalStem
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.viewpoint_scores import Look, accuracies, examples, predict
-from picaset.lab.tasks.viewpoints import Viewpoints, objects, shuffled, some
+from picaset.lab.tasks.viewpoints import PB3, Viewpoints, objects, shuffled, some
 from picaset.lab.training.loop import resume, start
 from picaset.lab.training.run_directory import RunDirectory
 
-TINY = Viewpoints(data="toys-tiny", dim=16, num_heads=2, num_inducing=4, num_scored=10)
+TINY = Viewpoints(network=PB3.replace(dim=16, num_heads=2, num_inducing=4), data="toys-tiny", num_scored=10)
 
 
 class Oracle(nn.Module):
@@ -45,8 +45,7 @@ def test_a_step_sees_the_same_examples_whenever_it_is_asked_for(row):
     assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
     assert not torch.equal(first[0], other[0])
     cameras = 2 if task.stereo else 1
-    bag = task.network in ("deep-sets", "set-transformer", "picaso")
-    assert first[0].shape == ((7, 64, 16) if bag else (7, cameras, 32, 32))
+    assert first[0].shape == ((7, 64, 16) if task.bag else (7, cameras, 32, 32))
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -54,7 +53,7 @@ def test_a_row_is_trained_alike_for_both_splits_but_ours_sees_images_stretched_f
     azimuth, elevation = (experiment(f"viewpoints-{split}-{row}-toys") for split in ("azimuth", "elevation"))
     alike = replace(azimuth.task, split="elevation")
     if row.startswith("ours"):
-        assert elevation.task == replace(alike, **FOR_ELEVATIONS) != alike
+        assert elevation.task == replace(alike, augmentation=ELEVATION_AUGMENTATION) != alike
     else:
         assert elevation.task == alike
     assert elevation.training == azimuth.training
@@ -86,11 +85,33 @@ def test_training_never_sees_a_novel_viewpoint_or_a_test_object(split, monkeypat
         return augmented(images, augmentation, generator=generator)
 
     monkeypatch.setattr("picaset.lab.tasks.viewpoints.augmented", remembered)
-    task = replace(TINY, split=split, network="view-classifier", stereo=True)
+    task = replace(TINY, split=split, network=VIEW_CLASSIFIER.replace(channels_in=2, dim=16), stereo=True)
     task.batch(0, seed=0, num_examples=len(familiar), progress=0.0)
     assert {image.numpy().tobytes() for image in seen[0]} == {image.numpy().tobytes() for image in familiar.images}
     assert set(getattr(familiar, split).tolist()) < set(getattr(training, split).tolist())
     assert not set(training.instance.tolist()) & set(test.instance.tolist())
+
+
+def test_a_toy_that_is_held_out_is_validated_on_and_never_trained_on(monkeypatch):
+    training, _ = objects("toys-tiny")
+    held_out = training.instance == training.instance.max()
+    assert sorted(set(training.category[held_out].tolist())) == list(range(5))
+    task = replace(TINY, hold_out_toy=True)
+    assert set(task.training_views().instance.tolist()) == set(training.instance[~held_out].tolist())
+    validated = list[int]()
+    monkeypatch.setattr(Viewpoints, "accuracy", lambda self, network, views: validated.extend(views.instance) or 0.0)
+    task.score(nn.Identity())
+    assert set(map(int, validated)) == {int(training.instance.max())}
+
+
+def test_centre_crops_are_the_same_at_every_epoch():
+    task = replace(TINY, crops="centre")
+    total = 2 * len(task.training_views())
+    first, again = (task.batch(step, seed=0, num_examples=total, progress=0.0)[0] for step in (0, 1))
+    rows = [{row.numpy().tobytes() for row in batch} for batch in (first, again)]
+    assert rows[0] == rows[1]
+    with pytest.raises(ValueError, match="centre crops are not augmented"):
+        replace(task, augmentation=ELEVATION_AUGMENTATION)
 
 
 def test_two_cameras_are_two_examples_unless_they_are_a_pair():
@@ -123,7 +144,7 @@ def test_accuracies_are_the_shares_of_right_answers():
 
 
 def test_of_many_examples_a_part_is_moved_each_with_its_own_answer(monkeypatch):
-    monkeypatch.setattr("picaset.lab.tasks.viewpoint_scores.MOST_MOVED", 20)
+    monkeypatch.setattr("picaset.lab.tasks.viewpoint_scores.MAX_MOVED", 20)
     monkeypatch.setattr("picaset.lab.tasks.viewpoint_scores.MARGIN", 0)
     views = objects("toys-tiny")[1]
     oracle = Oracle(centre_crops(views.images), views.category, torch.zeros(len(views), dtype=torch.bool))
@@ -151,9 +172,8 @@ def test_test_crops_are_averaged():
 
 
 def test_a_bag_of_patches_has_no_order():
-    task = replace(TINY, network="picaso")
-    network = task.build_network().eval()
-    inputs, _, _ = task.batch(0, seed=0, num_examples=3, progress=0.0)
+    network = TINY.build_network().eval()
+    inputs, _, _ = TINY.batch(0, seed=0, num_examples=3, progress=0.0)
     assert_close(network(inputs), network(inputs[:, torch.randperm(64)]), atol=1e-5, rtol=1e-4)
 
 
@@ -239,9 +259,10 @@ def test_real_data_that_is_not_there_is_asked_for(monkeypatch):
     ("settings", "message"),
     [
         ({"num_test_crops": 4}, "num_test_crops must be 1, 5 or 9; got 4"),
-        ({"num_tested": -1}, "num_scored must be at least 1 and num_tested not negative; got 10, -1"),
+        ({"num_tested": -1}, "num_tested must not be negative; got -1"),
+        ({"num_scored": 0}, "num_scored must be at least 1; got 0"),
+        ({"stereo": True}, "network must have dim_in=32 if stereo=True; got 16"),
         ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and below 1; got 1.0"),
-        ({"scale": -0.5}, "scale must not be negative; got -0.5"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

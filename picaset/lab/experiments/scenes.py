@@ -1,55 +1,75 @@
-"""Scenes: the rows of Table 5 and ours, on generated scenes and on CLEVR, each with three things to minimise.
+"""Scenes: the rows of Table 5 and ours, on generated scenes and on CLEVR, each with three training losses.
 
-``scenes-pb3`` minimises what was published, ``scenes-pb3-reweighted`` and ``scenes-pb3-likelihood`` something else; see
-``lab/tasks/scene_loss.py``. ``scenes-clevr-...`` are the same on CLEVR.
+``scenes-pb3`` has the published loss, ``scenes-pb3-reweighted`` and ``scenes-pb3-likelihood`` another; see
+``tasks/scene_loss.py``. ``scenes-clevr-...`` are the same on CLEVR.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import get_args
 
-from picaset.lab.networks.scene_network import SceneDecoder
+from picaset.lab.experiments.profiles import builders
+from picaset.lab.networks.image_stems import APART
+from picaset.lab.networks.scene_decoders import (
+    AttentionDecoder,
+    CascadeDecoder,
+    CompetingDecoder,
+    DescentDecoder,
+    SlotDecoder,
+)
 from picaset.lab.tasks.scene_loss import Objective
-from picaset.lab.tasks.scenes import SceneObjects
-from picaset.lab.training.experiment import Experiment, Training
+from picaset.lab.tasks.scenes import NETWORK, SceneObjects
+from picaset.lab.training.experiment import Training
+from picaset.networks.configuration import ModuleConfig
+
+DIM = 64
+DESCENT = ModuleConfig.of(DescentDecoder, dim=DIM, num_places=(64 // APART) ** 2, num_steps=10)
+CASCADE = ModuleConfig.of(CascadeDecoder, dim=DIM)
+SLOTS = ModuleConfig.of(SlotDecoder, dim=DIM)
+COMPETING = ModuleConfig.of(CompetingDecoder, dim=DIM, compete="elements", located=False)
+
+
+def with_decoder(decoder: ModuleConfig, *, positions: str = "linear") -> SceneObjects:
+    return SceneObjects(network=NETWORK.replace(decoder=decoder, positions=positions))
+
 
 ROWS = {
-    "dspn10": SceneObjects(decoder="descent", num_steps=10),
-    "dspn30": SceneObjects(decoder="descent", num_steps=10, num_test_steps=30),
-    "idspn": SceneObjects(decoder="implicit-descent", num_steps=20),
-    "slot-attention": SceneObjects(decoder="slots"),
-    "set-transformer": SceneObjects(decoder="attention"),
-    "pb3": SceneObjects(),
-    "ours": SceneObjects(decoder="competing", compete="elements", located=False, positions="waves", every_step=True),
+    "dspn10": with_decoder(DESCENT),
+    "dspn30": replace(with_decoder(DESCENT), num_test_steps=30),
+    "idspn": with_decoder(DESCENT.replace(implicit=True, num_steps=20)),
+    "slot-attention": with_decoder(SLOTS),
+    "set-transformer": with_decoder(ModuleConfig.of(AttentionDecoder, dim=DIM)),
+    "pb3": with_decoder(CASCADE),
+    "ours": replace(with_decoder(COMPETING, positions="waves"), every_step=True),
 }
-"""Table 5, in its order, with iDSPN and ours. As published, DSPN30 is DSPN10 with more steps in testing."""
+"""Table 5, in its order, with iDSPN and ours. As published, DSPN30 is DSPN10 with more steps at test time."""
 
 SEEDED = ("slot-attention", "pb3")
-"""Rows that are trained from several seeds, whatever is minimised; ours is by likelihood alone."""
+"""Rows that are trained with several seeds for every loss."""
 
-PLAIN = SceneObjects(decoder="competing", compete="elements", located=False, objective="likelihood")
 VARIANTS = {
-    "pb3-every-step": replace(PLAIN, every_step=True),
-    "pb3-waves": replace(PLAIN, positions="waves"),
-    "pb3-compete": replace(PLAIN, compete="templates"),
-    "pb3-compete-both": replace(PLAIN, compete="both"),
-    "pb3-located": replace(PLAIN, located=True),
-    "pb3-peaks": replace(PLAIN, initial="peaks"),
-    "pb3-mixed": replace(PLAIN, mixed=True),
-    "pb3-paper-form": replace(ROWS["pb3"], form="paper", objective="likelihood"),
-    "slot-attention-learned": replace(ROWS["slot-attention"], decoder="learned-slots", objective="likelihood"),
-    "slot-attention-waves": replace(ROWS["slot-attention"], positions="waves", objective="likelihood"),
+    name: replace(task, objective="likelihood")
+    for name, task in {
+        "pb3-every-step": replace(with_decoder(COMPETING), every_step=True),
+        "pb3-waves": with_decoder(COMPETING, positions="waves"),
+        "pb3-compete": with_decoder(COMPETING.replace(compete="templates")),
+        "pb3-compete-both": with_decoder(COMPETING.replace(compete="both")),
+        "pb3-located": with_decoder(COMPETING.replace(located=True)),
+        "pb3-peaks": with_decoder(COMPETING.replace(initial="peaks")),
+        "pb3-mixed": with_decoder(COMPETING.replace(mixed=True)),
+        "pb3-paper-form": with_decoder(CASCADE.replace(form="paper")),
+        "slot-attention-learned": with_decoder(SLOTS.replace(initial="learned")),
+        "slot-attention-waves": with_decoder(SLOTS, positions="waves"),
+    }.items()
 }
-"""By likelihood: PB3 with one thing changed, most of them a part of ours, and Slot Attention with such a part."""
+"""PB3 and Slot Attention with one thing changed, trained by likelihood."""
 
 RATE = 2e-3
-RATES: dict[SceneDecoder, float] = {"slots": 4e-4, "learned-slots": 4e-4, "implicit-descent": 1e-3}
-"""Of Adam in ``quick``, at most, where it is not that of the other rows; see docs/reproduction.md."""
+RATES = {"SlotDecoder": 4e-4, "implicit": 1e-3}
+"""Peak learning rates of the quick profile that differ from ``RATE``; see docs/reproduction.md."""
 
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 WEIGHTINGS: tuple[Objective, ...] = ("published", "reweighted")
-"""Of Huber's loss."""
+"""Losses that differ in the weight of the coordinates."""
 
 
 def row_name(row: str, objective: Objective) -> str:
@@ -57,7 +77,7 @@ def row_name(row: str, objective: Objective) -> str:
 
 
 def by_objective(tasks: dict[str, SceneObjects]) -> dict[str, SceneObjects]:
-    """Each of them with each of the things to minimise."""
+    """Return every task with every loss."""
     return {
         row_name(row, objective): replace(task, objective=objective)
         for objective in OBJECTIVES
@@ -65,44 +85,52 @@ def by_objective(tasks: dict[str, SceneObjects]) -> dict[str, SceneObjects]:
     }
 
 
+def learning_rate(decoder: ModuleConfig) -> float:
+    kind = "implicit" if decoder.name == "DescentDecoder" and decoder["implicit"] else decoder.name
+    return RATES.get(kind, RATE)
+
+
+def resized(task: SceneObjects, *, image_size: int, stem: str, dim: int, **decoder: int) -> SceneObjects:
+    """Return a task whose network has other sizes."""
+    changes = {"dim": dim} | {name: value for name, value in decoder.items() if name in task.network["decoder"]}
+    if "num_places" in task.network["decoder"]:
+        changes["num_places"] = (image_size // APART) ** 2
+    network = task.network.replace(
+        image_size=image_size, stem=stem, dim=dim, decoder=task.network["decoder"].replace(**changes)
+    )
+    return replace(task, network=network)
+
+
 def quick(task: SceneObjects, seed: int) -> tuple[SceneObjects, Training]:
-    """At most 25 minutes of one thread, the same steps for every row."""
+    """At most 25 minutes of one thread, the same number of steps for every row."""
     training = Training(
-        steps=8000, batch_size=32, learning_rate=RATES.get(task.decoder, RATE), clip=1.0, average=0.998,
+        steps=8000, batch_size=32, learning_rate=learning_rate(task.network["decoder"]), clip=1.0, average=0.998,
         score_every=1000, checkpoint_every=250, seed=seed,
     )  # fmt: skip
     return task, training
 
 
 def smoke(task: SceneObjects, seed: int) -> tuple[SceneObjects, Training]:
-    """The same path in seconds."""
+    """The same code path in seconds."""
+    decoder = task.network["decoder"]
+    steps = {"num_steps": min(decoder["num_steps"], 4)} if "num_steps" in decoder else {}
     task = replace(
-        task, image_size=32, num_scenes=16, num_test_scenes=12, num_scored_scenes=10, dim=16,
-        num_heads=2, num_steps=min(task.num_steps, 4), num_test_steps=min(task.num_test_steps, 6),
+        resized(task, image_size=32, stem="strided", dim=16, num_heads=2, **steps),
+        num_scenes=16, num_test_scenes=12, num_scored_scenes=10, num_test_steps=min(task.num_test_steps, 6),
     )  # fmt: skip
     return task, Training(steps=6, batch_size=4, clip=1.0, average=0.9, score_every=3, checkpoint_every=2, seed=seed)
 
 
 def paper(task: SceneObjects, seed: int) -> tuple[SceneObjects, Training]:
-    """As published: 128 pixels, Adam at 4e-4 after 1000 steps of warming up, halved every 50 000, batches of 512."""
+    """The published setting: 128 pixels, Adam at 4e-4 after 1000 warm-up steps, halved every 50 000, batches of 512."""
     training = Training(
         steps=150_000, batch_size=512, learning_rate=4e-4, schedule="halving", warmup_steps=1000, seed=seed
     )
-    return replace(task, stem="full", image_size=128, num_scenes=70_000, num_test_scenes=15_000), training
+    task = resized(task, image_size=128, stem="full", dim=task.network["dim"])
+    return replace(task, num_scenes=70_000, num_test_scenes=15_000), training
 
 
 PROFILES = {"smoke": smoke, "quick": quick, "paper": paper}
-
-
-def build(name: str, task: SceneObjects, profile: str, seed: int) -> Experiment:
-    sized, training = PROFILES[profile](task, seed)
-    return Experiment(name=name, profile=profile, task=sized, training=training)
-
-
-def named(prefix: str, tasks: dict[str, SceneObjects]) -> dict[str, Callable[[str, int], Experiment]]:
-    return {f"{prefix}-{name}": partial(build, f"{prefix}-{name}", task) for name, task in tasks.items()}
-
-
-SCENES = named("scenes", by_objective(ROWS) | VARIANTS) | named(
-    "scenes-clevr", {name: replace(task, data="clevr") for name, task in by_objective(ROWS).items()}
+SCENES = builders("scenes", by_objective(ROWS) | VARIANTS, PROFILES) | builders(
+    "scenes-clevr", {name: replace(task, data="clevr") for name, task in by_objective(ROWS).items()}, PROFILES
 )

@@ -1,10 +1,10 @@
-"""Which runs a table of the paper is made of."""
+"""The runs of each table of the paper."""
 
 from picaset.lab.experiments import odd_one_out, scenes, viewpoints
 from picaset.lab.experiments.clustering import ABLATIONS, CANONICAL, ROWS
 
 SEEDS = (0, 1, 2)
-"""Of the rows that the paper's claims rest on."""
+"""Seeds of the rows of the paper's main claims."""
 
 TABLE_2 = [
     *((f"clustering-{name}", 0) for name in ROWS),
@@ -15,7 +15,7 @@ TABLE_2 = [
     *(("clustering-ours", seed) for seed in SEEDS[1:]),
     *((f"clustering-ablation-{name}", 0) for name in ABLATIONS),
 ]
-"""Name and seed of every run, the most telling first."""
+"""Name and seed of every run, the most important first."""
 
 TABLE_3 = [
     *((f"viewpoints-{split}-{name}", 0) for name in viewpoints.ROWS for split in viewpoints.SPLITS),
@@ -27,7 +27,7 @@ TABLE_3 = [
     ),
     *((f"viewpoints-{split}-{name}-toys", 0) for name in viewpoints.ROWS for split in viewpoints.SPLITS),
 ]
-"""Photographs, and generated toys, of which one seed must do."""
+"""Photographs, and generated toys with one seed."""
 
 TABLE_4 = [
     *((f"odd-one-out-celeba-{name}", 0) for name in odd_one_out.ROWS),
@@ -35,7 +35,7 @@ TABLE_4 = [
     *((f"odd-one-out-celeba-{name}", 0) for name in odd_one_out.VARIANTS),
     *((f"odd-one-out-{name}", 0) for name in (*odd_one_out.ROWS, *odd_one_out.VARIANTS)),
 ]
-"""Real faces, and the stand-in, of which one seed must do."""
+"""Real faces, and drawn ones with one seed."""
 
 TABLE_5 = [
     *((f"scenes-{row}-likelihood", 0) for row in scenes.ROWS),
@@ -49,7 +49,7 @@ TABLE_5 = [
     ),
     ("scenes-set-transformer", 0),
 ]
-"""On the stand-in, which can be made anywhere, the most telling first."""
+"""On generated scenes, which need no download, the most important first."""
 
 TABLES: dict[str, list[tuple[str, int]]] = {
     "table2": TABLE_2,
@@ -60,7 +60,7 @@ TABLES: dict[str, list[tuple[str, int]]] = {
 
 
 def tables_named(names: tuple[str, ...]) -> list[str]:
-    """The tables of these names, or all of them if there are none."""
+    """Return the tables of these names without repetition, or all of them if none is given."""
     for name in names:
         if name not in TABLES:
             raise ValueError(f"There is no table {name!r}; tables are {', '.join(TABLES)}.")

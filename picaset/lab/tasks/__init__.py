@@ -1,6 +1,6 @@
-"""What is asked of a set: each task is data, a network, a loss and a score.
+"""Tasks: each has data, a network, a loss and a score.
 
-A task is a frozen dataclass, so that it is its own configuration, and has the methods of :class:`Task`.
+A task is a frozen dataclass that is its own configuration, with the methods of :class:`Task`.
 """
 
 from picaset.lab.tasks.clustering import Clustering
@@ -17,4 +17,4 @@ TASKS: dict[str, type[Task]] = {
     "scenes": SceneObjects,
     "viewpoints": Viewpoints,
 }
-"""By the name that stands in ``config.json``."""
+"""Tasks by their names in ``config.json``."""

@@ -1,20 +1,14 @@
 """Odd one out: find the image of a set that lacks the two attributes which all others share (Table 4, Figures 1 and 5).
 
-Scored by the areas under the curves of operating points (AUROC) and of precision against recall (AUPR), over the
-elements of all sets together, and by how often the odd one has the highest score. Training, validation and test sets
-come from the official parts of the data, never from one pool.
+Metrics are AUROC and AUPR over the elements of all sets together, and how often the odd image has the highest score.
+Training, validation and test sets come from the official parts of the data.
 
 Dimensions:  B sets   N images of a set   F faces   A albums of a batch   M sets of an album
-
-What is minimised and what is measured when one element of a set is to be found.
-
-Dimensions:  B sets   N elements of a set
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -39,119 +33,51 @@ from picaset.lab.data.face_sets import (
     shaken,
 )
 from picaset.lab.data.folders import cache_folder, data_folder
-from picaset.lab.networks.image_stems import Stem
 from picaset.lab.networks.odd_one_out import OddOneOutNetwork
-from picaset.networks.element_scorer import ElementEncoder, ElementPool
-from picaset.operators.block import Form
+from picaset.lab.tasks.task import Task, network_settings
+from picaset.networks.configuration import ModuleConfig
 
 Objective = Literal["elements", "authors"]
-
-
-def odd_one_out_loss(
-    scores: Float[Tensor, "B N"], odd: Int[Tensor, " B"], *, loss: Objective = "elements"
-) -> Float[Tensor, ""]:
-    """Cross-entropy over the elements of each set, averaged over the sets.
-
-    ``loss="authors"`` is what their program computes: a softmax over the elements, whose probabilities then go through
-    a sigmoid as if they were scores, and a binary loss for each element. Since a probability lies between 0 and 1, the
-    sigmoid gives between 0.5 and 0.73: an element can never be told to be usual with confidence, the loss cannot fall
-    below about 0.65 for eight elements, and its gradient fades where the softmax is sure, right or wrong.
-
-    Example:
-        >>> scores, odd = torch.tensor([[20.0, 0.0, 0.0]]), torch.tensor([0])
-        >>> round(float(odd_one_out_loss(scores, odd)), 4)
-        0.0
-        >>> round(float(odd_one_out_loss(scores, odd, loss="authors")), 4)
-        0.5665
-    """
-    check_choice(loss, ("elements", "authors"), caller="odd_one_out_loss", name="loss")
-    if loss == "elements":
-        return functional.cross_entropy(scores, odd)
-    target = functional.one_hot(odd, scores.shape[1]).to(scores.dtype)
-    return functional.binary_cross_entropy_with_logits(scores.softmax(dim=1), target)
-
-
-def found_of(scores: Float[Tensor, "B N"], odd: Int[Tensor, " B"]) -> dict[str, float]:
-    """AUROC and AUPR over the elements of all sets together, and how often the odd one has the highest score.
-
-    Example:
-        >>> found_of(torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]]), torch.tensor([0, 1]))["auroc"]
-        0.875
-    """
-    metrics: Any = require("torchmetrics.functional.classification", extra="experiments", purpose="measuring AUROC")
-    is_odd = functional.one_hot(odd, scores.shape[1]).flatten()
-    return {
-        "auroc": float(metrics.binary_auroc(scores.flatten(), is_odd)),
-        "aupr": float(metrics.binary_average_precision(scores.flatten(), is_odd)),
-        "top1": float((scores.argmax(dim=1) == odd).double().mean()),
-    }
-
-
-def as_tensor(images: UInt8[np.ndarray, "*n S S 3"]) -> UInt8[Tensor, "*n 3 S S"]:
-    """Channels first, as torch has them; nothing is copied."""
-    return torch.as_tensor(np.ascontiguousarray(images)).movedim(-1, -3)
-
-
 SIZES = (3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Of the sets that a trained network is scored on, as far as there are images enough."""
+"""Set sizes that a trained network is tested on, as far as there are enough images."""
 SETS_OF_A_SIZE = 500
 NUM_SHOWN = 24
-"""Test sets whose scores are kept for the figures."""
+"""Number of test sets whose scores are recorded for the figures."""
 DRAWN_SEED = 2021
-"""Of the stand-in, the same for every run."""
+"""Seed of the drawn faces, the same for every run."""
+NETWORK = ModuleConfig.of(OddOneOutNetwork, form="authors", norm=True)
+"""SA + GPB of Table 4."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OddOneOut:
+class OddOneOut(Task):
     """Set anomaly detection on faces."""
 
+    network: ModuleConfig = NETWORK
     data: Literal["drawn", "celeba"] = "drawn"
-    """The stand-in, or CelebA below PICASET_DATA."""
+    """Drawn faces, the stand-in, or CelebA below PICASET_DATA."""
     num_faces: int = 4096
-    """Faces of the stand-in."""
-    stem: Stem = "light"
-    """The paper's nine convolutions, or fewer for two cores."""
-    encoder: ElementEncoder = "self"
-    """rFF, SA, or rFF + SA."""
-    num_encoder_blocks: int = 2
-    """Encoders, one after the other."""
-    pool: ElementPool = "generalized"
-    """PMA, PB or GPB."""
-    num_templates: int = 1
-    """Vectors that a set is pooled into."""
-    num_steps: int = 3
-    """Steps of the cascade."""
-    num_decoder_blocks: int = 0
-    """Self-attention blocks among the templates."""
-    dim: int = 256
-    """Features of an image's vector, and inside."""
-    num_heads: int = 8
-    """Attention heads; divides the width."""
-    form: Form = "authors"
-    """The block as the published programs have it, or as the paper's equation does."""
-    norm: bool = True
-    """Layer norm after each sum of a block."""
+    """Number of drawn faces."""
     objective: Objective = "elements"
-    """Cross-entropy over the elements, or what the authors' program computes."""
+    """Cross-entropy over the elements, or the loss of the authors' program."""
     set_size: int = 8
     """Images of a set."""
     num_fixed_sets: int = 800
-    """Training sets that stay the same, as in the paper; 0 draws fresh ones at every step."""
+    """Number of training sets, drawn once as in the paper; 0 draws new sets at every step."""
     drawn_per_album: int = 1
-    """Of fresh sets, those whose images make an album."""
+    """Number of sets whose images form an album, if sets are drawn at every step."""
     sets_per_album: int = 1
-    """Of fresh sets, those made from the images of an album, which are looked at once; an album is an example."""
+    """Number of sets made from the images of an album, each of which is encoded once; an album is one example."""
     shake: bool = False
-    """Show training images mirrored and moved by up to four pixels, at random."""
+    """Whether training images are mirrored and moved by up to four pixels at random."""
     num_test_sets: int = 200
-    """Sets that a trained network is scored on, as many as in the paper."""
+    """Number of test sets, as many as in the paper."""
     num_scored_sets: int = 500
-    """Sets of the validation part that it is scored on while training."""
+    """Number of validation sets."""
 
     def __post_init__(self) -> None:
-        for name in ("num_faces", "drawn_per_album", "sets_per_album", "num_test_sets", "num_scored_sets"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        self.check_network("OddOneOutNetwork")
+        self.check_at_least_one("num_faces", "drawn_per_album", "sets_per_album", "num_test_sets", "num_scored_sets")
         if self.sets_per_album < self.drawn_per_album:
             raise ValueError(
                 f"sets_per_album must be at least drawn_per_album, {self.drawn_per_album}; got {self.sets_per_album}."
@@ -161,23 +87,9 @@ class OddOneOut:
         if self.set_size not in range(3, 65):
             raise ValueError(f"set_size must be from 3 to 64; got {self.set_size}.")
 
-    def build_network(self) -> OddOneOutNetwork:
-        return OddOneOutNetwork(
-            stem=self.stem,
-            dim=self.dim,
-            num_heads=self.num_heads,
-            encoder=self.encoder,
-            num_encoder_blocks=self.num_encoder_blocks,
-            pool=self.pool,
-            num_templates=self.num_templates,
-            num_steps=self.num_steps,
-            num_decoder_blocks=self.num_decoder_blocks,
-            form=self.form,
-            norm=self.norm,
-        )
-
-    def read_network(self, directory: Path) -> OddOneOutNetwork:
-        return OddOneOutNetwork.from_pretrained(directory)
+    @classmethod
+    def upgrade(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        return network_settings(settings, NETWORK, fields={field.name for field in fields(cls)})
 
     def faces(self) -> Faces:
         if self.data == "drawn":
@@ -196,13 +108,13 @@ class OddOneOut:
         )
 
     def album(self, number: int, seed: int) -> Album:
-        """The example of this number, counted through all steps; the same whenever it is asked for."""
+        """Return the example with this number, counted over all steps; depends on number and seed alone."""
         faces, generator = self.faces(), np.random.default_rng([seed, number])
         if self.num_fixed_sets:
             epoch, place = divmod(number, self.num_fixed_sets)
-            one = np.random.default_rng([seed, epoch, 0]).permutation(self.num_fixed_sets)[place]
-            chosen = remembered_sets(self, "train", self.num_fixed_sets)
-            album = album_of(faces, OddSets(*(part[one : one + 1] for part in chosen)))
+            index = np.random.default_rng([seed, epoch, 0]).permutation(self.num_fixed_sets)[place]
+            sets = cached_sets(self, "train", self.num_fixed_sets)
+            album = album_of(faces, OddSets(*(part[index : index + 1] for part in sets)))
         else:
             album = draw_album(
                 faces,
@@ -221,8 +133,8 @@ class OddOneOut:
 
     def score(self, network: nn.Module) -> dict[str, float]:
         vectors = self.vectors(network, "validation")
-        found = found_of(*self.scored(network, vectors, self.sets("validation", self.num_scored_sets)))
-        return {"score": found["auroc"], **found}
+        scores = found_of(*self.scored(network, vectors, self.sets("validation", self.num_scored_sets)))
+        return {"score": scores["auroc"], **scores}
 
     def evaluate(self, network: nn.Module) -> dict[str, Any]:
         vectors = self.vectors(network, "test")
@@ -230,7 +142,10 @@ class OddOneOut:
         scores, odd = self.scored(network, vectors, sets)
         guesses = torch.rand(scores.shape, generator=torch.Generator().manual_seed(0))
         by_size = [
-            {"set_size": size, **found_of(*self.scored(network, vectors, self.sets("test", self.many(), size)))}
+            {
+                "set_size": size,
+                **found_of(*self.scored(network, vectors, self.sets("test", self.num_sets_of_a_size(), size))),
+            }
             for size in self.possible_sizes()
         ]
         faces = self.faces()
@@ -239,12 +154,12 @@ class OddOneOut:
             "test": {"num_sets": self.num_test_sets, **found_of(scores, odd)},
             "random_guessing": found_of(guesses, odd),
             "by_size": by_size,
-            "sets_of_a_size": self.many(),
+            "sets_of_a_size": self.num_sets_of_a_size(),
             "milliseconds_per_set": self.milliseconds_per_set(network, sets),
             "shown": {
                 "members": sets.members[:NUM_SHOWN].tolist(),
                 "odd": sets.odd[:NUM_SHOWN].tolist(),
-                "attributes": [[faces.names[one] for one in pair] for pair in sets.pairs[:NUM_SHOWN]],
+                "attributes": [[faces.names[name] for name in pair] for pair in sets.pairs[:NUM_SHOWN]],
                 "scores": scores[:NUM_SHOWN].double().numpy().round(4).tolist(),
             },
         }
@@ -253,8 +168,8 @@ class OddOneOut:
         kind = f"{self.num_fixed_sets} fixed" if self.num_fixed_sets else "fresh"
         return f"{self.faces().description}; {kind} training sets and {self.num_test_sets} test sets of {self.set_size}"
 
-    def many(self) -> int:
-        """Sets of each size: enough for a steady number, and few where the test itself is small."""
+    def num_sets_of_a_size(self) -> int:
+        """Return the number of test sets of each size; few if the test itself is small."""
         return min(SETS_OF_A_SIZE, 5 * self.num_test_sets)
 
     def possible_sizes(self) -> list[int]:
@@ -264,33 +179,78 @@ class OddOneOut:
 
     @torch.no_grad()
     def vectors(self, network: nn.Module, part: Part) -> Float[Tensor, "F E"]:
-        """Of every face, zeros for those of other parts: each image is looked at once, however many sets it is in."""
+        """Encode every face of a part once; rows of other faces are zero."""
         assert isinstance(network, OddOneOutNetwork)
         faces, weight = self.faces(), next(network.parameters())
-        vectors = torch.zeros(len(faces), self.dim, dtype=weight.dtype, device=weight.device)
-        for some in np.array_split(faces.of_part(part), max(1, len(faces.of_part(part)) // 128)):
-            vectors[torch.as_tensor(some)] = network.look(as_tensor(faces.images[some]).to(weight.device))
+        vectors = torch.zeros(len(faces), self.network["dim"], dtype=weight.dtype, device=weight.device)
+        for chunk in np.array_split(faces.of_part(part), max(1, len(faces.of_part(part)) // 128)):
+            vectors[torch.as_tensor(chunk)] = network.look(as_tensor(faces.images[chunk]).to(weight.device))
         return vectors
 
     @torch.no_grad()
     def scored(self, network: nn.Module, vectors: Tensor, sets: OddSets) -> tuple[Float[Tensor, "B N"], Tensor]:
-        """How likely each image is to be the odd one, and which is."""
+        """Return the probability of each image to be the odd one, and the index of the odd one."""
         assert isinstance(network, OddOneOutNetwork)
         scores = network.scorer(vectors[torch.as_tensor(sets.members)])
         return scores.softmax(dim=1).cpu(), torch.as_tensor(sets.odd)
 
     @torch.no_grad()
     def milliseconds_per_set(self, network: nn.Module, sets: OddSets) -> float:
-        """From images to scores, eight sets at a time."""
+        """Return the time from images to scores, in batches of eight sets."""
         device = next(network.parameters()).device
         images = as_tensor(self.faces().images[sets.members[:8]]).to(device)
         network(images)
-        began = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(5):
             network(images)
-        return 1e3 * (time.perf_counter() - began) / (5 * len(images))
+        return 1e3 * (time.perf_counter() - start) / (5 * len(images))
 
 
 @cache
-def remembered_sets(task: OddOneOut, part: Part, num_sets: int) -> OddSets:
+def cached_sets(task: OddOneOut, part: Part, num_sets: int) -> OddSets:
     return task.sets(part, num_sets)
+
+
+def odd_one_out_loss(
+    scores: Float[Tensor, "B N"], odd: Int[Tensor, " B"], *, loss: Objective = "elements"
+) -> Float[Tensor, ""]:
+    """Cross-entropy over the elements of each set, averaged over the sets.
+
+    ``loss="authors"`` is the loss of the authors' program: a softmax over the elements, whose probabilities are then
+    used as logits of a binary cross-entropy for each element. The sigmoid of a probability lies between 0.5 and 0.73,
+    so this loss cannot fall below about 0.65 for eight elements, and its gradient vanishes where the softmax
+    saturates.
+
+    Example:
+        >>> scores, odd = torch.tensor([[20.0, 0.0, 0.0]]), torch.tensor([0])
+        >>> round(float(odd_one_out_loss(scores, odd)), 4)
+        0.0
+        >>> round(float(odd_one_out_loss(scores, odd, loss="authors")), 4)
+        0.5665
+    """
+    check_choice(loss, ("elements", "authors"), caller="odd_one_out_loss", name="loss")
+    if loss == "elements":
+        return functional.cross_entropy(scores, odd)
+    target = functional.one_hot(odd, scores.shape[1]).to(scores.dtype)
+    return functional.binary_cross_entropy_with_logits(scores.softmax(dim=1), target)
+
+
+def found_of(scores: Float[Tensor, "B N"], odd: Int[Tensor, " B"]) -> dict[str, float]:
+    """Return AUROC and AUPR over the elements of all sets together, and how often the odd one has the highest score.
+
+    Example:
+        >>> found_of(torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]]), torch.tensor([0, 1]))["auroc"]
+        0.875
+    """
+    metrics: Any = require("torchmetrics.functional.classification", extra="experiments", purpose="measuring AUROC")
+    is_odd = functional.one_hot(odd, scores.shape[1]).flatten()
+    return {
+        "auroc": float(metrics.binary_auroc(scores.flatten(), is_odd)),
+        "aupr": float(metrics.binary_average_precision(scores.flatten(), is_odd)),
+        "top1": float((scores.argmax(dim=1) == odd).double().mean()),
+    }
+
+
+def as_tensor(images: UInt8[np.ndarray, "*n S S 3"]) -> UInt8[Tensor, "*n 3 S S"]:
+    """Return images as a tensor with channels first, without copying."""
+    return torch.as_tensor(np.ascontiguousarray(images)).movedim(-1, -3)

@@ -1,17 +1,13 @@
-"""What is minimised when the objects of a scene are predicted: the cost of the cheapest assignment.
+"""Losses of predicted scenes: the cost of the cheapest assignment of predictions to objects.
 
-    published     Huber's loss of all numbers, coordinates in [0, 1]    (Locatello et al. 2020)
+    published     Huber loss of all features, coordinates in [0, 1]    (Locatello et al. 2020)
     reweighted    the same, coordinates in CLEVR's own units
-    likelihood    cross-entropy of presence and properties, Huber's loss of coordinates in CLEVR's own units
+    likelihood    cross-entropy of presence and properties, Huber loss of coordinates in CLEVR's own units
 
-The first two take what an empty slot says of properties and places for something to be learned, and are slow where a
-prediction is surely wrong, since a sigmoid is flat there; the third is neither.
+The first two also train the properties and coordinates of predictions that match no object, and their gradients vanish
+where a sigmoid saturates; the third does neither. Assignments are by the Hungarian algorithm (Kuhn 1955).
 
-Dimensions:  B scenes   K slots   V numbers of an object's vector   L steps
-
-Which prediction is meant for which object: the cheapest assignment of each set (Kuhn 1955).
-
-Dimensions:  B sets   K predictions   M objects
+Dimensions:  B scenes   K predictions   M objects   V features of an object's vector   L steps
 """
 
 from typing import Any, Literal
@@ -28,10 +24,9 @@ from picaset.lab.data.scenes import COORDINATES, EXTENT, PRESENCE, PROPERTY_VALU
 
 
 def assign(cost: Float[Tensor, "B K M"]) -> Int[Tensor, "B K"]:
-    """The object of each prediction, so that every set's total cost is least; there must be as many of each.
+    """Return the object of each prediction in the assignment of least total cost; K must equal M.
 
-    Costs leave the device together, and no gradient comes back: which assignment is cheapest does not change with a
-    small change of the predictions.
+    The assignment is found on the CPU and has no gradient.
 
     Example:
         >>> assign(torch.tensor([[[3.0, 1.0], [1.0, 0.5]]]))
@@ -43,19 +38,18 @@ def assign(cost: Float[Tensor, "B K M"]) -> Int[Tensor, "B K"]:
         raise ValueError(f"assign: there must be as many predictions as objects; got {predictions} and {objects}.")
     check_numbers(cost, caller="assign", name="costs")
     costs = cost.detach().cpu().double().numpy()
-    columns = [optimize.linear_sum_assignment(one)[1] for one in costs]
-    chosen = np.array(columns, dtype=np.int64).reshape(sets, predictions)
-    return torch.as_tensor(chosen, device=cost.device)
+    columns = [optimize.linear_sum_assignment(matrix)[1] for matrix in costs]
+    return torch.as_tensor(np.array(columns, dtype=np.int64).reshape(sets, predictions), device=cost.device)
 
 
 def check_numbers(values: Float[Tensor, "B K M"], *, caller: str, name: str) -> None:
-    """That what a network predicts, or what it costs, can be compared."""
+    """Raise an error if predictions or costs are not finite."""
     wrong = ~values.isfinite()
     if bool(wrong.any()):
         index = int(wrong.nonzero()[0, 0])
         raise ValueError(
-            f"{caller}: {name} must be finite; set {index} has {values[wrong][0].item()}. The network predicts numbers "
-            "that are none: lower the learning rate, or cut gradients back."
+            f"{caller}: {name} must be finite; set {index} has {values[wrong][0].item()}. Training has "
+            "diverged: lower the learning rate or clip the gradients."
         )
 
 
@@ -65,7 +59,7 @@ Objective = Literal["published", "reweighted", "likelihood"]
 def scene_loss(
     predicted: Float[Tensor, "*L B K V"], wanted: Float[Tensor, "B K V"], *, objective: Objective = "published"
 ) -> Float[Tensor, ""]:
-    """The cost of the cheapest assignment, summed over slots, averaged over scenes, and over steps if there are any.
+    """Return the cost of the cheapest assignment, summed over predictions, averaged over scenes and steps.
 
     Example:
         >>> wanted = torch.rand(2, 10, 19)
@@ -84,23 +78,23 @@ def scene_loss(
 def huber_cost(
     predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B K V"], objective: Objective
 ) -> Float[Tensor, "B K K"]:
-    """Of taking each prediction for each object: the mean over the numbers of their vectors."""
-    apart = predicted[:, :, None] - wanted[:, None]  # (B, K, K, V)
+    """Return the Huber loss between each prediction and each object, averaged over features."""
+    difference = predicted[:, :, None] - wanted[:, None]  # (B, K, K, V)
     if objective == "reweighted":
-        scale = torch.ones_like(apart[0, 0, 0])
+        scale = torch.ones_like(difference[0, 0, 0])
         scale[COORDINATES] = 2 * EXTENT
-        apart = apart * scale
-    return huber_loss(apart, torch.zeros_like(apart), reduction="none").mean(dim=-1)
+        difference = difference * scale
+    return huber_loss(difference, torch.zeros_like(difference), reduction="none").mean(dim=-1)
 
 
 def likelihood_cost(predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B K V"]) -> Float[Tensor, "B K K"]:
-    """The same by likelihood: where there is no object, only presence counts."""
+    """Return the negative log-likelihood of each object under each prediction; without an object, of presence alone."""
     shape = (*predicted.shape[:2], *wanted.shape[1:])
     ours, theirs = predicted[:, :, None].expand(shape), wanted[:, None].expand(shape)
     presence, properties = (
         binary_cross_entropy(ours[..., part], theirs[..., part], reduction="none")
         for part in (PRESENCE, PROPERTY_VALUES)
     )
-    apart = 2 * EXTENT * (ours[..., COORDINATES] - theirs[..., COORDINATES])
-    places = huber_loss(apart, torch.zeros_like(apart), reduction="none").sum(dim=-1)
-    return presence + theirs[..., PRESENCE] * (properties.sum(dim=-1) + places)
+    difference = 2 * EXTENT * (ours[..., COORDINATES] - theirs[..., COORDINATES])
+    coordinates = huber_loss(difference, torch.zeros_like(difference), reduction="none").sum(dim=-1)
+    return presence + theirs[..., PRESENCE] * (properties.sum(dim=-1) + coordinates)

@@ -1,4 +1,4 @@
-"""Average precision of predicted objects, as a metric that adds up over batches and processes.
+"""Average precision of predicted objects, as a metric that accumulates over batches and processes.
 
 Dimensions:  B images   K predictions   M objects   T thresholds
 """
@@ -16,16 +16,16 @@ from picaset.lab.tasks.scene_scores import THRESHOLDS, area, ranked, right_ones
 
 
 class ScenePrecision(Metric):
-    """Average precision at each threshold, over all images that were ever given.
+    """Average precision at each threshold, over all images since the last reset.
 
-    Who takes an object is decided among the predictions of its image, so that images can be given in any batches, and
-    on any devices; only the ranking waits until all are there.
+    Predictions are matched with objects within their image, so images can come in any batches and on any devices; only
+    the ranking waits for all of them.
 
     Args:
-        thresholds: Largest distances at which a prediction is right, exclusive.
+        thresholds: Distances below which a prediction is correct.
 
     Shapes:
-        predicted  (B, K, 19)    vectors; the first number ranks
+        predicted  (B, K, 19)    vectors; the first feature is the presence
         wanted     (B, M, 19)    vectors; zeros where there is no object
         compute    (T,)          between 0 and 1
 
@@ -51,20 +51,20 @@ class ScenePrecision(Metric):
         add("num_objects", default=torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B M V"]) -> None:
-        (found, _), there = ranked(predicted), from_vectors(wanted)
-        right, _ = right_ones(found, there, torch.tensor(self.thresholds, device=predicted.device))
-        self.presence.append(found.presence.flatten())
+        (predictions, _), objects = ranked(predicted), from_vectors(wanted)
+        right, _ = right_ones(predictions, objects, torch.tensor(self.thresholds, device=predicted.device))
+        self.presence.append(predictions.presence.flatten())
         self.right.append(right.flatten(0, 1))
-        self.num_objects += (there.presence > 0).sum()
+        self.num_objects += (objects.presence > 0).sum()
 
     def compute(self) -> Float[Tensor, " T"]:
         if not self.presence or self.num_objects == 0:
-            raise ValueError("ScenePrecision: there are no objects to be found; update it with scenes first.")
+            raise ValueError("ScenePrecision: there are no objects; call update with scenes that have some first.")
         presence, right = joined(self.presence), joined(self.right)
         order = presence.argsort(descending=True, stable=True)
         return area(right[order].double(), self.num_objects)
 
 
 def joined(parts: list[Tensor] | Tensor) -> Tensor:
-    """Batches together; between processes, torchmetrics has joined them already."""
+    """Concatenate batches; torchmetrics has already joined those of several processes."""
     return parts if isinstance(parts, Tensor) else torch.cat(parts)

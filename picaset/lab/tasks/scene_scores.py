@@ -1,22 +1,12 @@
-"""What is measured of a network that predicts the objects of scenes.
+"""Metrics of predicted scenes: which objects are found, average precision, time and attention (Table 5).
 
-Dimensions:  B images   S pixels a side   K slots   V numbers of an object's vector   L steps   N places
+All predictions of the test set are ranked by presence, as on CLEVR (Zhang et al. 2019; Locatello et al. 2020). A
+prediction is correct if an object of its image has the same four properties, and the nearest of these objects is closer
+than a threshold and not matched by a prediction ranked higher. Average precision is the area under the curve of
+interpolated precision against recall.
 
-Which predicted objects are right, as on CLEVR (Zhang et al. 2019; Locatello et al. 2020).
-
-All predictions of the whole test set are ranked by presence. One is right if an object of its image has the same four
-properties, and the nearest of these objects is closer than a threshold and not taken by a prediction that is ranked
-higher. Average precision is the area under the curve of precision, made to fall, against recall.
-
-Dimensions:  B images   K predictions   M objects   T thresholds   P predictions of all images
-
-What was found, invented and missed in a scene: for figures, and for the studio.
-
-Dimensions:  B scenes   K predictions   M objects   V numbers of a vector
-
-Average precision of predicted objects, as a metric that adds up over batches and processes.
-
-Dimensions:  B images   K predictions   M objects   T thresholds
+Dimensions:  B images   S pixels a side   K predictions   M objects   V features of a vector   T thresholds
+             P predictions of all images   L steps   N places
 """
 
 import time
@@ -28,14 +18,15 @@ from torch import Tensor, nn
 
 from picaset.extras import require
 from picaset.lab.data.scenes import PRESENCE, Objects, from_vectors
+from picaset.lab.networks.scene_decoders import AttentionDecoder, DescentDecoder
 from picaset.lab.networks.scene_network import SceneNetwork
 
 THRESHOLDS = (float("inf"), 1.0, 0.5, 0.25, 0.125)
-"""In CLEVR's units; at infinity only the properties count."""
+"""Distances in CLEVR's units; at infinity only the properties count."""
 
 
 def ranked(vectors: Float[Tensor, "B K V"]) -> tuple[Objects, Int[Tensor, "B K"]]:
-    """What is predicted, the surest of each image first, and which prediction comes where; equals stay in order."""
+    """Return the predictions of each image by decreasing presence, and their order; ties keep their order."""
     order = vectors[..., PRESENCE].argsort(dim=1, descending=True, stable=True)
     return from_vectors(vectors.gather(1, order[..., None].expand_as(vectors))), order
 
@@ -43,20 +34,20 @@ def ranked(vectors: Float[Tensor, "B K V"]) -> tuple[Objects, Int[Tensor, "B K"]
 def right_ones(
     predicted: Objects, there: Objects, limits: Float[Tensor, " T"]
 ) -> tuple[Bool[Tensor, "B K T"], Int[Tensor, "B K"]]:
-    """Which predictions, ranked within their image, are right at each threshold, and the object each of these takes."""
+    """Return which ranked predictions are correct at each threshold, and the object that each is matched with."""
     same = (predicted.properties[:, :, None] == there.properties[:, None]).all(dim=-1) & (there.presence > 0)[:, None]
     away = (predicted.coordinates[:, :, None] - there.coordinates[:, None]).double().square().sum(dim=-1).sqrt()
     away = torch.where(same & away.isfinite(), away, torch.inf)
-    distance, nearest = away.min(dim=2)  # (B, K): the object that each may take, even if another is free further away
+    distance, nearest = away.min(dim=2)  # (B, K): each may match this object only, even if another is free further away
     near = (distance.isfinite()[..., None]) & (distance[..., None] < limits)
-    takes_the_same = nearest[:, :, None] == nearest[:, None]  # (B, K, K)
-    earlier = torch.ones_like(takes_the_same[0]).tril(diagonal=-1)
-    taken = ((takes_the_same & earlier)[..., None] & near[:, None]).any(dim=2)
+    same_object = nearest[:, :, None] == nearest[:, None]  # (B, K, K)
+    earlier = torch.ones_like(same_object[0]).tril(diagonal=-1)
+    taken = ((same_object & earlier)[..., None] & near[:, None]).any(dim=2)
     return near & ~taken, nearest
 
 
 def area(right: Float[Tensor, "P T"], num_objects: Tensor) -> Float[Tensor, " T"]:
-    """Under precision against recall, where precision at a recall is the best at that recall or a higher one."""
+    """Return the area under interpolated precision (the best at this recall or a higher one) against recall."""
     hits = right.cumsum(dim=0)
     precision = hits / torch.arange(1, len(right) + 1, device=right.device)[:, None]
     best_from_here = precision.flip(0).cummax(dim=0).values.flip(0)
@@ -64,18 +55,18 @@ def area(right: Float[Tensor, "P T"], num_objects: Tensor) -> Float[Tensor, " T"
 
 
 SURE = 0.5
-"""Presence above which a prediction counts as made."""
+"""Presence above which a predicted object counts."""
 NEAR = 1.0
-"""Distance at which a prediction is right, in CLEVR's units."""
+"""Distance below which a prediction is correct, in CLEVR's units."""
 
 
 class Marks(NamedTuple):
-    """Predictions in the order of their presence, and which of them are right.
+    """Predictions in the order of their presence, and which of them are correct.
 
     Shapes:
-        order   (B, K)    which prediction comes where
-        right   (B, K)    of those that are made
-        takes   (B, K)    the object that a right one has found
+        order   (B, K)    index of the prediction at each rank
+        right   (B, K)    whether it counts and is correct
+        takes   (B, K)    index of the object that it matches
     """
 
     predicted: Objects
@@ -85,46 +76,43 @@ class Marks(NamedTuple):
     takes: Int[Tensor, "B K"]
 
     def num_made(self, scene: int) -> int:
-        """Predictions that count; they come first."""
+        """Return the number of predictions that count; they come first."""
         return int((self.predicted.presence[scene] > SURE).sum())
 
     def missed(self, scene: int) -> list[int]:
-        """Objects that no prediction has found."""
-        left = self.there.presence[scene] > 0
-        left[self.takes[scene, self.right[scene]]] = False
-        return [number for number, is_left in enumerate(left) if is_left]
+        """Return the indices of the objects that no prediction matches."""
+        unmatched = self.there.presence[scene] > 0
+        unmatched[self.takes[scene, self.right[scene]]] = False
+        return [index for index, is_unmatched in enumerate(unmatched) if is_unmatched]
 
 
 def mark(vectors: Float[Tensor, "B K V"], there: Objects) -> Marks:
-    """Rank predictions by their presence, and judge them within ``NEAR``."""
+    """Rank predictions by presence and match them with objects closer than ``NEAR``."""
     predicted, order = ranked(vectors)
     right, takes = right_ones(predicted, there, torch.tensor([NEAR]))
     return Marks(predicted, there, order, right[..., 0] & (predicted.presence > SURE), takes)
 
 
-def joined(parts: list[Tensor] | Tensor) -> Tensor:
-    """Batches together; between processes, torchmetrics has joined them already."""
-    return parts if isinstance(parts, Tensor) else torch.cat(parts)
-
-
-AT_ONCE = 50
-"""Images that a network is shown together."""
+MAX_IMAGES_PER_BATCH = 50
+"""Number of images of a forward pass."""
 STEPS = (1, 2, 3, 4, 5, 7, 10)
-"""Numbers of steps that a trained cascade is tested with."""
+"""Numbers of steps that a trained cascade or Slot Attention is tested with."""
 DESCENT_STEPS = (5, 10, 20, 30, 50)
-"""The same of a descent."""
+"""Numbers of steps that a trained descent is tested with."""
 
 
 @torch.no_grad()
-def predict(network: nn.Module, images: UInt8[Tensor, "B 3 S S"]) -> Float[Tensor, "B K V"]:
-    """The vectors of all images."""
+def predict(
+    network: nn.Module, images: UInt8[Tensor, "B 3 S S"], *, num_steps: int | None = None
+) -> Float[Tensor, "B K V"]:
+    """Return the predicted vectors of all images; ``num_steps`` overrides the steps of the decoder."""
     device = next(network.parameters()).device
-    firsts = range(0, len(images), AT_ONCE)
-    return torch.cat([network(images[first : first + AT_ONCE].to(device)).cpu() for first in firsts])
+    batches = images.split(MAX_IMAGES_PER_BATCH)
+    return torch.cat([network(batch.to(device), num_steps=num_steps).cpu() for batch in batches])
 
 
 def precisions(predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B K V"]) -> dict[str, float]:
-    """Average precision by threshold, from 0 to 1."""
+    """Return average precision, from 0 to 1, by threshold."""
     require("torchmetrics", extra="experiments", purpose="measuring average precision")
     from picaset.lab.tasks.scene_precision import ScenePrecision
 
@@ -136,33 +124,31 @@ def precisions(predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B K V"]
 def by_steps(
     network: SceneNetwork, images: UInt8[Tensor, "B 3 S S"], wanted: Float[Tensor, "B K V"]
 ) -> list[dict[str, Any]]:
-    """Average precision with fewer and more steps than in training; nothing where a network has none."""
-    usual = network.num_test_steps
-    if network.config["decoder"] == "attention":
+    """Return average precision for several numbers of steps at test time; empty for a decoder without steps."""
+    if isinstance(network.decoder, AttentionDecoder):
         return []
-    found = list[dict[str, Any]]()
-    for steps in DESCENT_STEPS if "descent" in network.config["decoder"] else STEPS:
-        network.num_test_steps = steps
-        network.eval()
-        found.append({"steps": steps, "average_precision": precisions(predict(network, images), wanted)})
-    network.num_test_steps = usual
-    network.eval()
-    return found
+    numbers = DESCENT_STEPS if isinstance(network.decoder, DescentDecoder) else STEPS
+    return [
+        {"steps": steps, "average_precision": precisions(predict(network, images, num_steps=steps), wanted)}
+        for steps in numbers
+    ]
 
 
-def milliseconds_per_image(network: nn.Module, images: UInt8[Tensor, "B 3 S S"]) -> float:
-    """From an image to its objects, many at a time."""
-    some = images[: 2 * AT_ONCE]
-    predict(network, some)
-    began = time.perf_counter()
-    predict(network, some)
-    return round(1e3 * (time.perf_counter() - began) / len(some), 4)
+def milliseconds_per_image(
+    network: nn.Module, images: UInt8[Tensor, "B 3 S S"], *, num_steps: int | None = None
+) -> float:
+    """Return the time of a forward pass per image, in batches."""
+    images = images[: 2 * MAX_IMAGES_PER_BATCH]
+    predict(network, images, num_steps=num_steps)
+    start = time.perf_counter()
+    predict(network, images, num_steps=num_steps)
+    return round(1e3 * (time.perf_counter() - start) / len(images), 4)
 
 
 def shown_attention(network: SceneNetwork, images: UInt8[Tensor, "B 3 S S"]) -> list[Any] | None:
-    """Of each image, what each template looked at in each step: (B, L, K, N), or nothing for a descent."""
+    """Return the attention of each template at each step, (B, L, K, N) averaged over heads; None for a descent."""
     trace = network.trace(images.to(next(network.parameters()).device))
     if trace is None:
         return None
-    attention = trace.attention.mean(dim=2).transpose(0, 1)  # over heads
+    attention = trace.attention.mean(dim=2).transpose(0, 1)
     return attention.cpu().double().numpy().round(4).tolist()

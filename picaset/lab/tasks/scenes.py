@@ -1,14 +1,13 @@
-"""Scenes: predict the set of three to ten objects in an image, each with its place and four properties (Table 5).
+"""Scenes: predict the set of three to ten objects in an image, each with its position and four properties (Table 5).
 
-Scored by average precision at five distances, over all predictions of the test set together. While training, the score
-is their mean on scenes that are neither trained on nor tested on.
+The metric is average precision at five distances, over all predictions of the test set together. The validation score
+is their mean on scenes that are in neither the training nor the test part.
 
-Dimensions:  B images   S pixels a side   K = 10 slots   V = 19 numbers of an object's vector
+Dimensions:  B images   S pixels a side   K = 10 predictions   V = 19 features of an object's vector
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -21,96 +20,69 @@ from picaset.lab.data.folders import cache_folder, data_folder
 from picaset.lab.data.scenes import DIM, Scenes, to_vectors
 from picaset.lab.data.shuffling import shuffled
 from picaset.lab.data.traced_scenes import load_traced_scenes
-from picaset.lab.networks.competing_cascade import Compete, Initial
-from picaset.lab.networks.image_stems import Positions, SceneStem
-from picaset.lab.networks.scene_network import SceneDecoder, SceneNetwork
+from picaset.lab.networks.scene_decoders import CascadeDecoder
+from picaset.lab.networks.scene_network import SceneNetwork
 from picaset.lab.tasks.scene_loss import Objective, scene_loss
 from picaset.lab.tasks.scene_scores import by_steps, milliseconds_per_image, precisions, predict, shown_attention
-from picaset.operators.block import Form
+from picaset.lab.tasks.task import Task
+from picaset.networks.configuration import ModuleConfig
 
 ScenePart = Literal["train", "validation", "test"]
 
 SEEDS: dict[ScenePart, int] = {"train": 2021, "validation": 2022, "test": 2023}
-"""Of the stand-in's parts, the same for every run."""
+"""Seeds of the generated scenes of each part, the same for every run."""
 NUM_SHOWN = 8
-"""Test scenes whose predictions are kept for the figures; of the first two, what was looked at, too."""
+"""Number of test scenes whose predictions are recorded for the figures; attention is recorded for the first two."""
+NETWORK = ModuleConfig.of(SceneNetwork, dim_out=DIM, decoder=ModuleConfig.of(CascadeDecoder, dim=64))
+"""PB3 of Table 5."""
+FLAT_NETWORK = dict(
+    dim_out=DIM, num_objects=10, stem="strided", image_size=64, decoder="picaso", dim=64, num_heads=4, num_steps=3,
+    num_test_steps=0, form="authors", norm=True, compete="templates", located=True, initial="learned", mixed=False,
+    positions="linear", every_step=False,
+)  # fmt: skip
+"""Arguments of the network in a record of format version 1, by default."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SceneObjects:
+class SceneObjects(Task):
     """State prediction: the set of objects in an image."""
 
+    network: ModuleConfig = NETWORK
     data: Literal["traced", "clevr"] = "traced"
-    """The stand-in, or CLEVR below PICASET_DATA."""
-    image_size: int = 64
-    """Pixels of an image, in each direction."""
+    """Generated scenes, the stand-in, or CLEVR below PICASET_DATA."""
     num_scenes: int = 20_000
-    """Training scenes of the stand-in."""
-    stem: SceneStem = "strided"
-    """The published four convolutions, or cheaper ones for two cores."""
-    decoder: SceneDecoder = "picaso"
-    """How a set is made from the places of an image."""
-    dim: int = 64
-    """Features inside the network."""
-    num_heads: int = 4
-    """Attention heads; divides the width."""
-    num_steps: int = 3
-    """Steps of the cascade, of the slots, or of the descent."""
+    """Number of generated training scenes."""
     num_test_steps: int = 0
-    """Steps when a trained network is used; 0 takes as many as in training."""
-    form: Form = "authors"
-    """The block as the published programs have it, or as the paper's equation does."""
-    norm: bool = True
-    """Layer norm after each sum of a block."""
-    compete: Compete = "templates"
-    """Of the competing cascade: over what the softmax of attention runs."""
-    located: bool = True
-    """Of the competing cascade: whether templates are told where they looked."""
-    initial: Initial = "learned"
-    """Of the competing cascade: what templates are before the first step."""
-    mixed: bool = False
-    """Of the competing cascade: whether templates attend to each other."""
-    positions: Positions = "linear"
-    """How positions are embedded: linearly as published, or by waves."""
+    """Steps of the decoder at test time; 0 takes as many as in training."""
     every_step: bool = False
-    """Of the competing cascade: whether what it says after every step is trained, or only the last."""
+    """Whether the predictions after every step of the decoder are trained, or only the last."""
     objective: Objective = "published"
-    """What is minimised."""
+    """The training loss."""
     num_test_scenes: int = 1000
-    """Scenes that a trained network is tested on; of CLEVR at most as many as there are."""
+    """Number of test scenes; of CLEVR at most as many as there are."""
     num_scored_scenes: int = 300
-    """Scenes that it is scored on while training; CLEVR's are held out from its training scenes."""
+    """Number of validation scenes; those of CLEVR are held out from its training part."""
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "num_scenes", "num_test_scenes", "num_scored_scenes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        self.check_network("SceneNetwork")
+        self.check_at_least_one("num_scenes", "num_test_scenes", "num_scored_scenes")
+        if self.num_test_steps < 0:
+            raise ValueError(f"num_test_steps must not be negative; got {self.num_test_steps}.")
 
-    def build_network(self) -> SceneNetwork:
-        return SceneNetwork(
-            DIM,
-            stem=self.stem,
-            image_size=self.image_size,
-            decoder=self.decoder,
-            dim=self.dim,
-            num_heads=self.num_heads,
-            num_steps=self.num_steps,
-            num_test_steps=self.num_test_steps,
-            form=self.form,
-            norm=self.norm,
-            compete=self.compete,
-            located=self.located,
-            initial=self.initial,
-            mixed=self.mixed,
-            positions=self.positions,
-            every_step=self.every_step,
-        )
+    @classmethod
+    def upgrade(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        own = {field.name for field in fields(cls)}
+        flat = FLAT_NETWORK | {key: value for key, value in settings.items() if key in FLAT_NETWORK and key not in own}
+        arguments, _ = SceneNetwork.upgrade(flat, {})
+        kept = {key: value for key, value in settings.items() if key in own}
+        return kept | {"network": {"class": "SceneNetwork", "arguments": arguments}}
 
-    def read_network(self, directory: Path) -> SceneNetwork:
-        return SceneNetwork.from_pretrained(directory)
+    @property
+    def image_size(self) -> int:
+        return self.network["image_size"]
 
     def scenes(self, part: ScenePart) -> Scenes:
-        """The scenes of a part; CLEVR's training scenes end with those that are held out."""
+        """Return the scenes of a part; the last training scenes of CLEVR are its validation part."""
         if self.data == "clevr":
             kind = "val" if part == "test" else "train"
             return read_clevr(data_folder("clevr"), cache_folder(), part=kind, size=self.image_size)
@@ -118,7 +90,7 @@ class SceneObjects:
         return load_traced_scenes(count, seed=SEEDS[part], size=self.image_size, folder=cache_folder())
 
     def numbers(self, part: ScenePart) -> range:
-        """Which of the scenes belong to a part."""
+        """Return the indices of the scenes that belong to a part."""
         total = len(self.scenes(part))
         if self.data == "traced":
             return range(total)
@@ -130,7 +102,7 @@ class SceneObjects:
         return range(held_out) if part == "train" else range(held_out, total)
 
     def examples(self, part: ScenePart, chosen: Int[np.ndarray, " B"]) -> tuple[Tensor, Tensor]:
-        """Images, and the vectors of their objects."""
+        """Return images and the vectors of their objects."""
         images, wanted = np.asarray(self.scenes(part).images[chosen]), wanted_vectors(self, part)
         return torch.as_tensor(images).movedim(-1, -3), wanted[torch.as_tensor(chosen)]
 
@@ -143,12 +115,12 @@ class SceneObjects:
 
     def loss(self, network: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         images, wanted = batch
-        return scene_loss(network(images), wanted, objective=self.objective)
+        return scene_loss(network(images, every_step=self.every_step), wanted, objective=self.objective)
 
     def score(self, network: nn.Module) -> dict[str, float]:
         images, wanted = self.whole("validation")
-        found = precisions(predict(network, images), wanted)
-        return {"score": sum(found.values()) / len(found), **{f"ap_{name}": value for name, value in found.items()}}
+        values = precisions(predict(network, images, num_steps=self.test_steps), wanted)
+        return {"score": sum(values.values()) / len(values), **{f"ap_{name}": value for name, value in values.items()}}
 
     def evaluate(self, network: nn.Module) -> dict[str, Any]:
         assert isinstance(network, SceneNetwork)
@@ -156,19 +128,24 @@ class SceneObjects:
         few = self.num_scored_scenes
         return {
             "data": self.describe_data(),
-            "average_precision": precisions(predict(network, images), wanted),
+            "average_precision": precisions(predict(network, images, num_steps=self.test_steps), wanted),
             "by_steps": by_steps(network, images[:few], wanted[:few]),
-            "milliseconds_per_image": milliseconds_per_image(network, images),
+            "milliseconds_per_image": milliseconds_per_image(network, images, num_steps=self.test_steps),
             "shown": self.shown(network),
         }
 
     def shown(self, network: SceneNetwork) -> dict[str, Any]:
-        """What the figures need: predictions for the first test scenes, and what was looked at in two of them."""
+        """Return predictions for the first test scenes and the attention in two of them, for the figures."""
         images, _ = self.examples("test", np.arange(min(NUM_SHOWN, len(self.numbers("test")))))
         return {
-            "predicted": predict(network, images).double().numpy().round(4).tolist(),
+            "predicted": predict(network, images, num_steps=self.test_steps).double().numpy().round(4).tolist(),
             "attention": shown_attention(network, images[:2]),
         }
+
+    @property
+    def test_steps(self) -> int | None:
+        """Steps of the decoder at test time; None takes its own number."""
+        return self.num_test_steps or None
 
     def describe_data(self) -> str:
         training, test = len(self.numbers("train")), len(self.numbers("test"))
@@ -179,7 +156,7 @@ class SceneObjects:
 
 @lru_cache(maxsize=4)
 def wanted_vectors(task: SceneObjects, part: ScenePart) -> Tensor:
-    """The vectors of all scenes of a file."""
+    """Return the vectors of the objects of all scenes of a part."""
     scenes = task.scenes(part)
     present, coordinates, properties = map(torch.as_tensor, (scenes.present, scenes.coordinates, scenes.properties))
     return to_vectors(present, coordinates, properties)

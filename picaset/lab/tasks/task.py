@@ -1,42 +1,83 @@
-"""What the training loop needs of a task."""
+"""The interface between a task and the training loop."""
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, cast
 
 from torch import Tensor, nn
 
+from picaset.networks.configuration import CLASSES, ModuleConfig
+from picaset.networks.pretrained import PretrainedNetwork
 
-@runtime_checkable
-class Task(Protocol):
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task(ABC):
     """Data, a network, a loss and a score; a frozen dataclass whose fields are its settings."""
 
+    network: ModuleConfig
+    """Class and constructor arguments of the network."""
+
     def build_network(self) -> nn.Module:
-        """A network with random weights."""
-        ...
+        """Build the network with random weights."""
+        return self.network.build()
 
     def read_network(self, directory: Path) -> nn.Module:
-        """A network as a run has kept it."""
-        ...
+        """Read a network that a run saved."""
+        return cast(type[PretrainedNetwork], CLASSES[self.network.name]).from_pretrained(directory)
 
+    @classmethod
+    def upgrade(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Convert the settings of a record of format version 1, whose fields were flat, to those of today."""
+        return settings
+
+    @abstractmethod
     def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Tensor, ...]:
-        """The examples of a step, each along the first dimension; the same whenever it is asked for.
+        """Return the examples of a step, along the first dimension; depends on the arguments alone.
 
         ``progress`` runs from 0 to 1 over a training.
         """
-        ...
 
+    @abstractmethod
     def loss(self, network: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        """What is minimised, averaged over the examples."""
-        ...
+        """Return the training loss, averaged over the examples."""
 
+    @abstractmethod
     def score(self, network: nn.Module) -> dict[str, float]:
-        """Measured now and then while training; ``"score"`` is higher for a better network."""
-        ...
+        """Return validation metrics, measured during training; a higher ``"score"`` is better."""
 
+    @abstractmethod
     def evaluate(self, network: nn.Module) -> dict[str, Any]:
-        """Everything that the tables and figures of this task need of a trained network, as JSON values."""
-        ...
+        """Return all test results of a trained network that tables and figures need, as JSON values."""
 
+    @abstractmethod
     def describe_data(self) -> str:
-        """What the numbers were measured on."""
-        ...
+        """Describe the data that results were measured on."""
+
+    def check_network(self, *names: str) -> None:
+        """Raise an error if the network is of a class that the task cannot train."""
+        if self.network.name not in names:
+            raise ValueError(f"network must be a {' or '.join(names)}; got {self.network.name}.")
+
+    def check_at_least_one(self, *fields: str) -> None:
+        """Raise an error if one of these fields is below 1."""
+        for field in fields:
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field} must be at least 1; got {getattr(self, field)}.")
+
+
+def network_settings(
+    settings: dict[str, Any], network: ModuleConfig, *, rename: dict[str, str] | None = None, fields: set[str]
+) -> dict[str, Any]:
+    """Move the flat fields of a network into ``settings["network"]``, for records of format version 1.
+
+    Args:
+        settings: Flat settings.
+        network: The network of a record that has none of the fields.
+        rename: Names of fields that the network calls differently.
+        fields: Fields of the task itself, which stay where they are.
+    """
+    names = rename or {}
+    arguments = {names.get(key, key): value for key, value in settings.items() if key not in fields}
+    kept = {key: value for key, value in settings.items() if key in fields}
+    return kept | {"network": network.replace(**arguments).to_json()}

@@ -1,12 +1,8 @@
-"""How well a classifier names toys from viewpoints that it never saw, and from those that it did.
+"""Accuracy of classifiers of toys by viewpoint, and their attention as heat maps.
 
-Dimensions:  B examples   C cameras   S pixels
+Heat is attention times the number of places: 1 is uniform attention.
 
-What a classifier of toys attends to, as heat over its crop: for figures, and for the studio.
-
-Heat is attention times the number of places: 1 is what every place would have if all were looked at alike.
-
-Dimensions:  V views   C cameras   S = 48 pixels of a photograph   L steps   H heads   N places
+Dimensions:  B examples   V views   C cameras   S = 48 pixels of a photograph   L steps   H heads   N places
 """
 
 import time
@@ -24,55 +20,55 @@ from picaset.networks.set_networks import Picaso
 
 
 def as_shown(images: UInt8[Tensor, "V C S S"], *, bag: bool, like: Tensor) -> Tensor:
-    """The middle of each photograph as a network is given it: a bag of patches, or the image."""
+    """Return the centre crops of photographs as inputs of a network: sets of patches, or images."""
     crops = normalised(centre_crops(images)).to(like)
     return patches(crops) if bag else crops
 
 
 @torch.no_grad()
 def attention_to_places(network: nn.Module, shown: Tensor) -> Float[Tensor, "L V H N"] | None:
-    """Of each step, averaged over templates; None for a network that has none."""
+    """Return the attention of each step, averaged over templates; None for a network without attention."""
     if not isinstance(network, Picaso | ViewClassifier):
         return None
     return network.trace(shown).attention.mean(dim=3)
 
 
 def heat_of(attention: Float[Tensor, "*n N"]) -> Float[Tensor, "*n N"]:
-    """How many times its even share a place gets."""
+    """Return attention as a multiple of uniform attention."""
     return attention.shape[-1] * attention.float()
 
 
 def hottest(attention: Float[Tensor, "*n N"]) -> float:
-    """Where the scale of a picture ends: all but the hottest hundredth is below, and never less than 2."""
+    """Return the upper end of the colour scale: the 99th percentile of heat, at least 2."""
     return max(2.0, float(heat_of(attention).flatten().quantile(0.99)))
 
 
-AT_ONCE = 32
-"""Examples that a network is shown together."""
-APART = 2
+MAX_EXAMPLES_PER_BATCH = 32
+"""Number of examples of a forward pass."""
+CROP_SPACING = 2
 """Pixels between the crops that are averaged."""
 MOVED_SEED = 2021
-MOST_MOVED = 12_000
-"""Examples that are seen with a moved crop too: enough to know a share to a percent or so."""
+MAX_MOVED = 12_000
+"""Number of examples that are also tested with a moved crop; their accuracy has a standard error of half a percent."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How test images are shown to a network."""
+    """How test images are presented to a network."""
 
     bag: bool
-    """As patches without positions."""
+    """Whether the input is a set of patches without positions."""
     probabilities: bool = False
-    """Whether the network gives probabilities, and not what goes into a softmax."""
+    """Whether the network returns probabilities instead of logits."""
     num_crops: int = 1
-    """Crops that are averaged: 1, 5 or 9."""
+    """Number of crops that are averaged: 1, 5 or 9."""
     mirror: bool = False
     """Whether mirrored crops are averaged too."""
 
     def offsets(self) -> list[tuple[int, int]]:
-        """Where the averaged crops are, the middle first."""
-        around = [(0, APART), (0, -APART), (APART, 0), (-APART, 0)]
-        corners = [(down, right) for down in (-APART, APART) for right in (-APART, APART)]
+        """Return the offsets of the averaged crops, the centre first."""
+        around = [(0, CROP_SPACING), (0, -CROP_SPACING), (CROP_SPACING, 0), (-CROP_SPACING, 0)]
+        corners = [(down, right) for down in (-CROP_SPACING, CROP_SPACING) for right in (-CROP_SPACING, CROP_SPACING)]
         return [(0, 0), *around, *corners][: self.num_crops]
 
 
@@ -80,32 +76,30 @@ class Look:
 def predict(
     network: nn.Module, images: UInt8[Tensor, "B C S S"], shifts: Int[Tensor, "B 2"], look: Look
 ) -> Float[Tensor, "B classes"]:
-    """The probability of each category, averaged over crops; ``shifts`` move the crop of each example."""
+    """Return the probability of each category, averaged over crops; ``shifts`` moves the crop of each example."""
     like = next(network.parameters())
-    found = list[Tensor]()
-    for first in range(0, len(images), AT_ONCE):
-        some, moved = images[first : first + AT_ONCE], shifts[first : first + AT_ONCE]
-        opinions = list[Tensor]()
+    probabilities = list[Tensor]()
+    for batch, moved in zip(images.split(MAX_EXAMPLES_PER_BATCH), shifts.split(MAX_EXAMPLES_PER_BATCH), strict=True):
+        predictions = list[Tensor]()
         for offset in look.offsets():
-            place = (moved + torch.tensor(offset)).clamp(-MARGIN, MARGIN)
-            crops = normalised(crops_at(some, place)).to(like)
-            for seen in (crops, crops.flip(3)) if look.mirror else (crops,):
-                outputs = network(patches(seen) if look.bag else seen).reshape(len(some), -1)
-                opinions.append(outputs if look.probabilities else outputs.softmax(dim=1))
-        found.append(torch.stack(opinions).mean(dim=0).cpu())
-    return torch.cat(found)
+            crops = normalised(crops_at(batch, (moved + torch.tensor(offset)).clamp(-MARGIN, MARGIN))).to(like)
+            for inputs in (crops, crops.flip(3)) if look.mirror else (crops,):
+                outputs = network(patches(inputs) if look.bag else inputs).reshape(len(batch), -1)
+                predictions.append(outputs if look.probabilities else outputs.softmax(dim=1))
+        probabilities.append(torch.stack(predictions).mean(dim=0).cpu())
+    return torch.cat(probabilities)
 
 
 def share_right(network: nn.Module, images: UInt8[Tensor, "B C S S"], labels: Int[Tensor, " B"], look: Look) -> float:
-    """The share of examples that are named rightly, crops in the middle."""
+    """Return the accuracy on centre crops."""
     chosen = predict(network, images, torch.zeros(len(images), 2, dtype=torch.long), look).argmax(dim=1)
     return float((chosen == labels).double().mean())
 
 
 def accuracies(network: nn.Module, test: Views, split: Split, look: Look, *, stereo: bool, most: int) -> dict[str, Any]:
-    """Everything that the table and the figures need, as JSON values.
+    """Return all results that the table and the figures need, as JSON values.
 
-    ``novel`` and ``familiar`` are shares of right answers; ``moved`` are those with the crop moved at random by up to
+    ``novel`` and ``familiar`` are accuracies by viewpoint; ``moved`` are those with the crop moved at random by up to
     eight pixels; ``by_viewpoint`` has one for every azimuth or elevation, with its distance from those of training.
     """
     views = thinned(test, test.familiar(split), most)
@@ -113,13 +107,13 @@ def accuracies(network: nn.Module, test: Views, split: Split, look: Look, *, ste
     familiar, viewpoint = (
         values if stereo else values.repeat_interleave(2) for values in (views.familiar(split), getattr(views, split))
     )
-    began = time.perf_counter()
+    start = time.perf_counter()
     middle = predict(network, images, torch.zeros(len(images), 2, dtype=torch.long), look)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     generator = torch.Generator().manual_seed(MOVED_SEED)
     also_moved = torch.arange(len(images))
-    if len(images) > MOST_MOVED:
-        also_moved = torch.randperm(len(images), generator=generator)[:MOST_MOVED]
+    if len(images) > MAX_MOVED:
+        also_moved = torch.randperm(len(images), generator=generator)[:MAX_MOVED]
     shifts = random_shifts(len(also_moved), most=MARGIN, generator=generator)
     chosen, moved = middle.argmax(dim=1), predict(network, images[also_moved], shifts, look).argmax(dim=1)
     right, right_moved = chosen == labels, moved == labels[also_moved]
@@ -146,14 +140,14 @@ def accuracies(network: nn.Module, test: Views, split: Split, look: Look, *, ste
 
 
 def examples(views: Views, *, stereo: bool) -> tuple[UInt8[Tensor, "B C S S"], Int[Tensor, " B"]]:
-    """Images and labels: both cameras as one example, or each as its own."""
+    """Return images and labels: both cameras as one example, or each as its own."""
     if stereo:
         return views.images, views.category
     return views.images.flatten(0, 1)[:, None], views.category.repeat_interleave(2)
 
 
 def thinned(test: Views, familiar: Bool[Tensor, " N"], most: int) -> Views:
-    """At most so many novel and so many familiar photographs, every so many-th; 0 is all."""
+    """Return at most ``most`` novel and ``most`` familiar photographs, evenly spaced; 0 returns all."""
     if most == 0:
         return test
     kept = torch.zeros(len(test), dtype=torch.bool)
@@ -169,7 +163,7 @@ def share(right: Bool[Tensor, " B"], among: Bool[Tensor, " B"]) -> float:
 
 
 def confusion(labels: Int[Tensor, " B"], chosen: Int[Tensor, " B"]) -> list[list[int]]:
-    """How often each category was taken for each: rows are what it was, columns what it was called."""
+    """Return the confusion matrix: rows are true categories, columns predicted ones."""
     kinds = len(CATEGORIES)
     counts = torch.bincount(kinds * labels + chosen, minlength=kinds * kinds).reshape(kinds, kinds)
     return [[int(count) for count in row] for row in counts]

@@ -1,95 +1,17 @@
-"""One named setting: what is learned, and how.
+"""Experiments: a task and its training, as JSON files that are checked when they are read."""
 
-From frozen dataclasses to JSON and back, refusing what does not fit.
-"""
-
-import dataclasses
-import difflib
-import json
-import types
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast
 
+from picaset.files import read_json
 from picaset.lab.tasks import TASKS
 from picaset.lab.tasks.task import Task
-
-Settings = TypeVar("Settings")
-
-
-def as_json(settings: Any) -> dict[str, Any]:
-    """The fields of a dataclass as JSON values."""
-    return {field.name: plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
-
-
-def plain(value: Any) -> Any:
-    return [plain(one) for one in cast(tuple[Any, ...], value)] if isinstance(value, tuple) else value
-
-
-def from_json(kind: type[Settings], values: Any, *, where: str) -> Settings:
-    """A dataclass from JSON values; a field that it does not have, or a value of another type, is refused by name.
-
-    Example:
-        >>> @dataclasses.dataclass(frozen=True)
-        ... class Size:
-        ...     width: int = 1
-        >>> from_json(Size, {"widht": 3}, where="size.json")
-        Traceback (most recent call last):
-            ...
-        ValueError: size.json: there is no field 'widht'; did you mean 'width'?
-    """
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{where} must be an object with fields; got {values!r}.")
-    given = cast(Mapping[str, Any], values)
-    hints = get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(cast(Any, kind))]
-    for name, value in given.items():
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"fields are {', '.join(names)}."
-            raise ValueError(f"{where}: there is no field {name!r}; {hint}")
-        if not fits(value, hints[name]):
-            raise ValueError(f"{where}: {name} must be {in_words(hints[name])}; got {value!r}.")
-    try:
-        return kind(**{name: frozen(value, hints[name]) for name, value in given.items()})
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from None
-
-
-def frozen(value: Any, hint: Any) -> Any:
-    if hint is float:
-        return float(value)
-    return tuple(cast(list[Any], value)) if isinstance(value, list) else value
-
-
-def fits(value: Any, hint: Any) -> bool:
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if get_origin(hint) in (Union, types.UnionType):
-        return any(fits(value, one) for one in get_args(hint))
-    if get_origin(hint) is tuple:
-        wanted = get_args(hint)
-        return (
-            isinstance(value, list | tuple)
-            and len(wanted) == len(cast(list[Any], value))
-            and all(fits(one, want) for one, want in zip(cast(list[Any], value), wanted, strict=True))
-        )
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
-
-
-def in_words(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(repr, get_args(hint)))
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return names.get(hint, str(hint))
-
+from picaset.typed_json import check_known, from_json, to_json
 
 FORMAT = "picaset-experiment"
+FORMAT_VERSION = 2
+"""Version 1, which had no number, kept the arguments of the network as fields of the task."""
 
 Schedule = Literal["constant", "cosine", "one-cycle", "tenth-half-way", "halving"]
 Precision = Literal["32-true", "bf16-mixed"]
@@ -97,33 +19,33 @@ Precision = Literal["32-true", "bf16-mixed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """How any task is trained."""
+    """How a task is trained."""
 
     steps: int = 50_000
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     batch_size: int = 10
-    """Examples of a step, over all devices together."""
+    """Number of examples of a step, over all devices together."""
     learning_rate: float = 1e-3
-    """Of Adam, at its highest."""
+    """Peak learning rate of Adam."""
     schedule: Schedule = "one-cycle"
-    """How the learning rate goes on after warming up: it stays, falls by a cosine, falls from a rise that takes three
-    tenths of the training, is divided by ten half-way, or halves every 50 000 steps."""
+    """Learning rate after the warm-up: constant, cosine decay, one cycle (a rise over three tenths of the training,
+    then cosine decay), divided by ten half-way, or halved every 50 000 steps."""
     warmup_steps: int = 0
-    """Steps over which the learning rate rises to its highest, where the schedule does not say."""
+    """Number of steps over which the learning rate rises linearly; not for one-cycle."""
     clip: float = 0.0
-    """The norm that gradients are cut back to; 0 leaves them as they are."""
+    """Norm that gradients are clipped to; 0 does not clip."""
     weight_decay: float = 0.0
-    """What every weight loses of itself in a step, times the learning rate (AdamW); 0 is plain Adam."""
+    """Weight decay of AdamW; 0 is plain Adam."""
     average: float = 0.0
-    """What a running average of the weights keeps of itself at each step; 0 takes the last weights instead."""
+    """Decay of an exponential moving average of the weights; 0 takes the last weights instead."""
     score_every: int = 1000
-    """Steps between scores; the best network so far is kept."""
+    """Number of steps between validations; the best network so far is saved."""
     checkpoint_every: int = 500
-    """Steps between checkpoints; at most so many are lost when a run is killed."""
+    """Number of steps between checkpoints."""
     seed: int = 0
-    """Seeds weights, data and shuffling alike."""
+    """Seed of weights, data and shuffling."""
     precision: Precision = "32-true"
-    """As Lightning Fabric names it."""
+    """Precision, as Lightning Fabric names it."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "score_every", "checkpoint_every"):
@@ -140,7 +62,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Experiment:
-    """One named setting: what is learned, and how."""
+    """A named task with its training."""
 
     name: str
     profile: str
@@ -155,41 +77,55 @@ class Experiment:
     def to_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
+            "format_version": FORMAT_VERSION,
             "name": self.name,
             "profile": self.profile,
             "kind": self.kind,
-            "task": as_json(self.task),
-            "training": as_json(self.training),
+            "task": to_json(self.task),
+            "training": to_json(self.training),
         }
 
     @classmethod
-    def from_json(cls, found: Any, *, where: str) -> "Experiment":
-        """Refuses anything that is not an experiment of this version, naming what does not fit."""
-        described = cast(dict[str, Any], found) if isinstance(found, dict) else {}
-        if described.get("format") != FORMAT:
+    def from_json(cls, values: Any, *, where: str) -> "Experiment":
+        """Read an experiment of this or an earlier format version; an error names the field that does not fit."""
+        settings = cast(dict[str, Any], values) if isinstance(values, dict) else {}
+        if settings.get("format") != FORMAT:
             raise ValueError(f'{where} does not describe an experiment: "format" must be "{FORMAT}".')
-        wanted = {"format", "name", "profile", "kind", "task", "training"}
-        if unknown := described.keys() - wanted:
+        version = settings.get("format_version", 1)
+        if version not in range(1, FORMAT_VERSION + 1):
             raise ValueError(
-                f"{where}: there is no field {sorted(unknown)[0]!r}; fields are {', '.join(sorted(wanted))}."
+                f"{where} has format version {version!r}; this picaset reads versions 1 to {FORMAT_VERSION}. "
+                "Install the picaset that wrote it."
             )
-        if missing := wanted - described.keys():
-            raise ValueError(f"{where}: the field {sorted(missing)[0]!r} is missing.")
-        kind = described["kind"]
-        if kind not in TASKS:
-            raise ValueError(f"{where}: there is no task {kind!r}; tasks are {', '.join(TASKS)}.")
+        fields = ("format", "format_version", "name", "profile", "kind", "task", "training")
+        for name in settings:
+            check_known(name, fields, where=where, what="field")
+        for name in fields:
+            if name not in settings and name != "format_version":
+                raise ValueError(f"{where}: the field {name!r} is missing.")
+        for name in ("name", "profile", "kind"):
+            if not isinstance(settings[name], str):
+                raise ValueError(f"{where}: {name} must be a text; got {settings[name]!r}.")
+        check_known(settings["kind"], TASKS, where=where, what="task")
+        task, described = TASKS[settings["kind"]], settings["task"]
+        if version == 1 and isinstance(described, dict):
+            described = upgraded(task, cast(dict[str, Any], described), where=where)
         return cls(
-            name=described["name"],
-            profile=described["profile"],
-            task=from_json(TASKS[kind], described["task"], where=f"{where}, task"),
-            training=from_json(Training, described["training"], where=f"{where}, training"),
+            name=settings["name"],
+            profile=settings["profile"],
+            task=from_json(task, described, where=f"{where}, task"),
+            training=from_json(Training, settings["training"], where=f"{where}, training"),
         )
 
     @classmethod
     def read(cls, path: Path) -> "Experiment":
-        """From a file written by hand or by a run."""
-        try:
-            found = json.loads(path.read_text())
-        except ValueError as error:
-            raise ValueError(f"{path} is not JSON ({error}).") from None
-        return cls.from_json(found, where=str(path))
+        """Read an experiment from a file written by hand or by a run."""
+        return cls.from_json(read_json(path), where=str(path))
+
+
+def upgraded(task: type[Task], settings: dict[str, Any], *, where: str) -> dict[str, Any]:
+    """Return the settings of a task in a record of format version 1 as those of today."""
+    try:
+        return task.upgrade(settings)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{where}, task: {error}") from None
