@@ -271,14 +271,9 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         variances = torch.as_tensor(self.covariances_).reshape(self.n_components_, -1)
         parts = (torch.as_tensor(self.means_), variances, torch.as_tensor(self.weights_).log())
         fit = fit_large_mixture(
-            large,
-            Mixtures(*(part[None, None] for part in parts)),
-            canonical_of(sample[None], None)[1],
-            max_steps=self.max_iter,
-            min_variance=self.reg_covar,
-            tol=self.tol,
-            count=count,
-        )
+            large, Mixtures(*(part[None, None] for part in parts)), canonical_of(sample[None], None)[1],
+            max_steps=self.max_iter, min_variance=self.reg_covar, tol=self.tol, count=count,
+        )  # fmt: skip
         self._set_parameters(*(part[0, 0] for part in fit.mixture))
         self.lower_bound_, self.n_iter_, self.converged_ = fit.log_likelihood, fit.steps, fit.converged
 

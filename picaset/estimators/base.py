@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,11 +27,13 @@ PAIRS = "pairs"
 """Key under which a dictionary is saved as a list of pairs, since its keys may be numbers."""
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
+Estimator = TypeVar("Estimator", bound="SetNetworkEstimator")
+
 
 class SetNetworkEstimator(BaseEstimator):
     """Base class of the estimators that train a network on sets of vectors.
 
-    A subclass sets ``_network_class`` and implements ``_fitted_state``, ``_restore_state`` and ``_network_sizes``.
+    A subclass sets ``_network_class`` and implements ``_fitted_state`` and ``_restore_state``.
     """
 
     _network_class: ClassVar[type[PretrainedNetwork]]
@@ -51,19 +53,19 @@ class SetNetworkEstimator(BaseEstimator):
             unfinished.write_text(text)
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> Self:
+    def load(cls: type[Estimator], directory: str | os.PathLike[str]) -> Estimator:
         """Load an estimator that ``save`` wrote; executes no code from the folder."""
         path = Path(directory) / FILE
         parameters, learned = read_estimator(path, name=cls.__name__)
         try:
             estimator = cls(**parameters)
             estimator.mean_, estimator.scale_ = (np.array(learned[name], dtype=float) for name in ("mean", "scale"))
-            estimator._restore_state(learned)
+            estimator.n_features_in_ = len(estimator.mean_)
+            network_sizes = estimator._restore_state(learned)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} does not fit a {cls.__name__}: {error}.") from None
-        estimator.n_features_in_ = len(estimator.mean_)
         estimator.network_ = cls._network_class.from_pretrained(directory)
-        if not estimator._network_sizes().items() <= estimator.network_.config.items():
+        if not network_sizes.items() <= estimator.network_.config.items():
             raise ValueError(f"{directory} holds the network of another estimator than {path.name} describes.")
         return estimator
 
@@ -71,12 +73,8 @@ class SetNetworkEstimator(BaseEstimator):
         """Return the fitted attributes other than the network, ``mean_`` and ``scale_``, as JSON values."""
         raise NotImplementedError
 
-    def _restore_state(self, learned: dict[str, Any]) -> None:
-        """Set the attributes that ``_fitted_state`` returned."""
-        raise NotImplementedError
-
-    def _network_sizes(self) -> dict[str, int]:
-        """Return the arguments of the network that depend on the data."""
+    def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
+        """Set the attributes that ``_fitted_state`` returned; return the input and output sizes of the network."""
         raise NotImplementedError
 
     def _fit_standardization(self, rows: Floats) -> None:

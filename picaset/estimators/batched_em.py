@@ -19,6 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 LOG2_E = math.log2(math.e)
+CHECK_EVERY = 4
+"""Number of steps between two checks for convergence."""
 
 
 class Mixtures(NamedTuple):
@@ -148,18 +150,12 @@ class FitResult(NamedTuple):
 
 
 def fit_mixtures(
-    points: PointFeatures,
-    mixtures: Mixtures,
-    *,
-    max_steps: int,
-    min_variance: float,
-    tol: float = 0.0,
-    check_every: int = 4,
+    points: PointFeatures, mixtures: Mixtures, *, max_steps: int, min_variance: float, tol: float = 0.0
 ) -> FitResult:
     """Run expectation-maximization from each of the mixtures.
 
-    Every ``check_every`` steps, a set has converged if none of its mixtures has gained ``tol`` per step since the last
-    check; the remaining steps leave it out.
+    Every few steps, a set has converged if none of its mixtures has gained ``tol`` per step since the last check; it
+    takes no further steps.
     """
     sets, device = len(points.sizes), points.sizes.device
     result = FitResult(
@@ -172,9 +168,9 @@ def fit_mixtures(
     for step in range(max_steps + 1):
         expectation = e_step(points, mixtures)
         responsibilities = expectation.responsibilities
-        if step == max_steps or (tol > 0 and step % check_every == 0):
+        if step == max_steps or (tol > 0 and step % CHECK_EVERY == 0):
             likelihood = expectation.log_likelihood(points)
-            converged = (likelihood - previous < tol * check_every).all(dim=1)
+            converged = (likelihood - previous < tol * CHECK_EVERY).all(dim=1)
             done = converged if step < max_steps else torch.ones_like(converged)
             previous = likelihood
             if bool(done.any()):

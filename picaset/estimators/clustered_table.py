@@ -21,7 +21,7 @@ from picaset.tables.table import columns_of_numbers as columns_of_numbers
 
 Floats = NDArray[np.float64]
 MAX_PLOTTED = 20_000
-"""Approximate number of rows of a large file that are kept for a figure."""
+"""Approximate number of rows of a large file that a figure shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +84,6 @@ class Clustering:
                 writer.writeheader()
                 writer.writerows(entries)
 
-    def write_labels(self, path: Path) -> None:
-        """Write the rows as CSV, with the component of each and its probability."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True, kw_only=True)
 class ClusteredTable(Clustering):
@@ -136,15 +132,7 @@ def cluster_table(
     set_column: str | None = None,
     drop_missing: bool = False,
 ) -> ClusteredTable:
-    """Fit a mixture to every set of rows.
-
-    Args:
-        table: The rows.
-        estimator: Mixture to fit; it stays unfitted.
-        columns: Coordinates; empty for all numeric columns.
-        set_column: Column whose value names the set of a row; None for one set of all rows.
-        drop_missing: Whether to drop rows with missing values instead of raising an error.
-    """
+    """Fit a mixture to every set of rows; see :func:`group_rows` for the keyword arguments."""
     hint = "fill it in, or drop such rows with --drop-missing"
     groups = group_rows(table, columns=columns, set_column=set_column, drop_missing=drop_missing, hint=hint)
     sizes = list(map(len, groups.members))

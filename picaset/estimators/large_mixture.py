@@ -68,14 +68,8 @@ def fit_large_mixture(
 ) -> LargeFit:
     """Run expectation-maximization on all points, one pass per step and a last one for the log-likelihood.
 
-    Args:
-        large: The points.
-        mixture: Initial mixture, of one set.
-        place: Approximate shift and scale of the points, which make them canonical.
-        max_steps: Maximum number of steps.
-        min_variance: Smallest variance of a component, relative to the variance of the points.
-        tol: Gain in average log-likelihood below which the fit has converged.
-        count: Number of points.
+    ``place`` is the approximate shift and scale of the points, ``count`` their number; the fit has converged when a
+    step gains less than ``tol`` in average log-likelihood.
     """
 
     def statistics_of_chunk(points: Tensor, mask: Tensor | None, *parts: Tensor) -> tuple[Tensor, Tensor]:

@@ -120,14 +120,7 @@ def search_mixtures(
     """Search for a mixture of every set with each of the numbers of components."""
     buckets = list(in_buckets(sets))
     results = [
-        search_padded(
-            bucket.elements.double(),
-            bucket.mask,
-            component_counts,
-            options.for_set_size(bucket.elements.shape[1]),
-            generator,
-        )
-        for bucket in buckets
+        search_padded(bucket.elements.double(), bucket.mask, component_counts, options, generator) for bucket in buckets
     ]
     original_order = torch.cat([bucket.sets for bucket in buckets]).argsort()
     return SearchResult(*(torch.cat(parts)[original_order] for parts in zip(*results, strict=True)))
@@ -141,6 +134,7 @@ def search_padded(
     generator: torch.Generator,
 ) -> SearchResult:
     """Search for a mixture of every set in a padded batch."""
+    options = options.for_set_size(points.shape[1])
     canonical, place = canonical_of(points, mask)
     most_starts = max(map(options.num_starts, component_counts))
     num_selected = list(map(options.num_selected, component_counts))

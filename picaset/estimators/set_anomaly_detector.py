@@ -92,12 +92,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
         self.verbose = verbose
 
     def fit(self, sets: Sequence[ArrayLike], labels: Sequence[ArrayLike] | None = None) -> "SetAnomalyDetector":
-        """Train the network.
-
-        Args:
-            sets: Arrays of shape (n, D), where n may differ from set to set.
-            labels: For each set a sequence of n booleans, True for anomalous elements; None trains without labels.
-        """
+        """Train on sets, arrays (n, D) of any sizes n; ``labels`` has n booleans for each set, True for anomalies."""
         self._check_parameters()
         arrays = read_sets(sets, caller="SetAnomalyDetector.fit")
         element_labels = None if labels is None else read_labels(labels, arrays)
@@ -152,10 +147,8 @@ class SetAnomalyDetector(SetNetworkEstimator):
     def _fitted_state(self) -> dict[str, Any]:
         return {"threshold": self.threshold_, "loss_curve": self.loss_curve_}
 
-    def _restore_state(self, learned: dict[str, Any]) -> None:
+    def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
         self.threshold_, self.loss_curve_ = float(learned["threshold"]), list(learned["loss_curve"])
-
-    def _network_sizes(self) -> dict[str, int]:
         return {"dim_in": 2 * self.n_features_in_}
 
     def _check_parameters(self) -> None:

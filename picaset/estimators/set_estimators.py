@@ -13,7 +13,6 @@ from picaset.checks import check_choice, check_positive
 from picaset.estimators.base import SetNetworkEstimator, mean_and_scale, split_by_set
 from picaset.estimators.set_training import (
     Loss,
-    TrainingOptions,
     draw_validation_indices,
     inference_batches,
     predict_sets,
@@ -95,10 +94,11 @@ class SupervisedSetEstimator(SetNetworkEstimator):
             "best_epoch": self.best_epoch_,
         }
 
-    def _restore_state(self, learned: dict[str, Any]) -> None:
+    def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
         self.loss_curve_ = [float(loss) for loss in learned["loss_curve"]]
         self.validation_curve_ = [float(loss) for loss in learned["validation_curve"]]
         self.best_epoch_ = int(learned["best_epoch"])
+        return {"dim_in": self.n_features_in_}
 
     def _fit(
         self,
@@ -107,13 +107,9 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         num_outputs: int,
         prepare_targets: Callable[[NDArray[np.int64]], tuple[Tensor, Loss]],
     ) -> None:
-        """Train the network.
+        """Train the network, with a validation split that is stratified by ``groups``.
 
-        Args:
-            arrays: The sets.
-            groups: Group of each set; the validation split is stratified by groups.
-            num_outputs: Number of outputs of the network.
-            prepare_targets: Returns the targets of all sets and the loss, from the indices of the training sets.
+        ``prepare_targets`` receives the indices of the training sets, and returns the targets of all sets and the loss.
         """
         seed = draw_seed(self.random_state)
         generator = np.random.default_rng(seed)
@@ -141,23 +137,19 @@ class SupervisedSetEstimator(SetNetworkEstimator):
                 typical_size=len(rows) / len(training_indices),
                 dropout=self.dropout,
             )
-            curves = train_network(
+            self.loss_curve_, self.validation_curve_, self.best_epoch_ = train_network(
                 self.network_,
                 to_tensors(self._standardize(arrays)),
                 targets,
                 loss_function,
-                TrainingOptions(
-                    max_epochs=self.max_iter,
-                    patience=self.n_iter_no_change,
-                    batch_size=self.batch_size,
-                    learning_rate=self.learning_rate,
-                    weight_decay=self.weight_decay,
-                ),
                 validation_indices=validation_indices,
+                max_epochs=self.max_iter,
+                patience=self.n_iter_no_change,
+                batch_size=self.batch_size,
+                learning_rate=self.learning_rate,
+                weight_decay=self.weight_decay,
                 generator=generator,
             )
-        self.loss_curve_, self.validation_curve_ = curves.training, curves.validation
-        self.best_epoch_ = curves.best_epoch
 
     def _outputs(self, sets: Sequence[ArrayLike], *, method: str) -> Floats:
         """Return the outputs of the network for every set, (B, O)."""
@@ -259,31 +251,15 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
         random_state: Any = None,
     ) -> None:
         SupervisedSetEstimator.__init__(
-            self,
-            pool,
-            encoder=encoder,
-            dim=dim,
-            num_heads=num_heads,
-            num_steps=num_steps,
-            dropout=dropout,
-            max_iter=max_iter,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            random_state=random_state,
-        )
+            self, pool, encoder=encoder, dim=dim, num_heads=num_heads, num_steps=num_steps, dropout=dropout,
+            max_iter=max_iter, early_stopping=early_stopping, validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change, batch_size=batch_size, learning_rate=learning_rate,
+            weight_decay=weight_decay, random_state=random_state,
+        )  # fmt: skip
         self.class_weight = class_weight
 
     def fit(self, sets: Sequence[ArrayLike], y: ArrayLike) -> "SetClassifier":
-        """Train the network.
-
-        Args:
-            sets: Arrays of shape (n, D), where n may differ from set to set.
-            y: Class label of each set.
-        """
+        """Train on sets, arrays (n, D) of any sizes n, with a class label for each."""
         labels = np.asarray(y)
         if labels.ndim != 1:
             raise ValueError(f"SetClassifier.fit: expected one label for each set; got labels of shape {labels.shape}.")
@@ -320,18 +296,16 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
 
     def predict(self, sets: Sequence[ArrayLike]) -> NDArray[Any]:
         """Return the most likely class of every set."""
-        return self.classes_[self.predict_proba(sets).argmax(axis=1)]
+        most_likely = self.predict_proba(sets).argmax(axis=1)
+        return self.classes_[most_likely]
 
     def _fitted_state(self) -> dict[str, Any]:
         classes = {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
         return SupervisedSetEstimator._fitted_state(self) | classes
 
-    def _restore_state(self, learned: dict[str, Any]) -> None:
-        SupervisedSetEstimator._restore_state(self, learned)
+    def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
         self.classes_ = np.array(learned["classes"], dtype=np.dtype(learned["dtype"]))
-
-    def _network_sizes(self) -> dict[str, int]:
-        return {"dim_in": self.n_features_in_, "dim_out": len(self.classes_)}
+        return SupervisedSetEstimator._restore_state(self, learned) | {"dim_out": len(self.classes_)}
 
 
 class SetRegressor(RegressorMixin, SupervisedSetEstimator):
@@ -382,12 +356,7 @@ class SetRegressor(RegressorMixin, SupervisedSetEstimator):
     """
 
     def fit(self, sets: Sequence[ArrayLike], y: ArrayLike) -> "SetRegressor":
-        """Train the network.
-
-        Args:
-            sets: Arrays of shape (n, D), where n may differ from set to set.
-            y: Targets of shape (sets,) or (sets, outputs).
-        """
+        """Train on sets, arrays (n, D) of any sizes n, with targets of shape (sets,) or (sets, outputs)."""
         try:
             values = np.asarray(y, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -424,11 +393,8 @@ class SetRegressor(RegressorMixin, SupervisedSetEstimator):
         }
         return SupervisedSetEstimator._fitted_state(self) | targets
 
-    def _restore_state(self, learned: dict[str, Any]) -> None:
-        SupervisedSetEstimator._restore_state(self, learned)
+    def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
         self.target_mean_ = np.array(learned["target_mean"], dtype=float)
         self.target_scale_ = np.array(learned["target_scale"], dtype=float)
         self.one_number_ = bool(learned["one_number"])
-
-    def _network_sizes(self) -> dict[str, int]:
-        return {"dim_in": self.n_features_in_, "dim_out": len(self.target_mean_)}
+        return SupervisedSetEstimator._restore_state(self, learned) | {"dim_out": len(self.target_mean_)}

@@ -5,7 +5,7 @@ Dimensions:  B sets   O outputs
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,20 +23,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """Function of the outputs and targets of a batch that returns a scalar."""
 
 
-@dataclass(frozen=True)
-class TrainingOptions:
-    """Options of the optimizer and of early stopping."""
-
-    max_epochs: int
-    patience: int
-    """Number of epochs without an improvement of the validation loss after which training stops."""
-    batch_size: int
-    learning_rate: float
-    weight_decay: float
-
-
-@dataclass(frozen=True)
-class TrainingCurves:
+class TrainingCurves(NamedTuple):
     """Training and validation loss of every epoch, and the epoch whose weights the network has."""
 
     training: list[float]
@@ -49,21 +36,26 @@ def train_network(
     sets: Sequence[Tensor],
     targets: Tensor,
     loss_function: Loss,
-    options: TrainingOptions,
     *,
     validation_indices: NDArray[np.int64],
+    max_epochs: int,
+    patience: int,
+    batch_size: int,
+    learning_rate: float,
+    weight_decay: float,
     generator: np.random.Generator,
 ) -> TrainingCurves:
-    """Train a network, and restore the weights with the lowest validation loss.
+    """Train a network with AdamW, and restore the weights with the lowest validation loss.
 
-    Without ``validation_indices``, training takes all epochs and keeps the last weights.
+    Training stops after ``patience`` epochs without an improvement of the validation loss. With no
+    ``validation_indices``, it takes all epochs, and the network has the last weights.
     """
     training_indices = np.setdiff1d(np.arange(len(sets)), validation_indices)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=weight_decay)
     training, validation = list[float](), list[float]()
     best_epoch, best_weights = 0, copy.deepcopy(network.state_dict())
-    num_batches = -(-len(training_indices) // options.batch_size)
-    for epoch in range(options.max_epochs):
+    num_batches = -(-len(training_indices) // batch_size)
+    for epoch in range(max_epochs):
         network.train()
         losses = list[float]()
         for indices in np.array_split(generator.permutation(training_indices), num_batches):
@@ -78,7 +70,7 @@ def train_network(
         validation.append(float(loss_function(outputs, targets[validation_indices])))
         if epoch == 0 or validation[epoch] < validation[best_epoch] * (1 - MIN_IMPROVEMENT):
             best_epoch, best_weights = epoch, copy.deepcopy(network.state_dict())
-        elif epoch - best_epoch >= options.patience:
+        elif epoch - best_epoch >= patience:
             break
     if not len(validation_indices):
         return TrainingCurves(training, validation, len(training) - 1)

@@ -48,14 +48,9 @@ class SuspiciousRows:
 def find_suspicious(
     table: Table, detector: SetAnomalyDetector, *, set_column: str, columns: Sequence[str] = (), fitted: bool = False
 ) -> SuspiciousRows:
-    """Score the rows of every set, after fitting the detector to them unless it is fitted.
+    """Score the rows of every set, after fitting the detector to them unless it is already fitted to other sets.
 
-    Args:
-        table: The rows.
-        detector: Detector that scores the rows.
-        set_column: Column whose value names the set of a row.
-        columns: Features; empty for all numeric columns.
-        fitted: Whether the detector is already fitted, to other sets.
+    ``set_column`` and ``columns`` are those of :func:`group_rows`.
     """
     groups = group_rows(table, columns=columns, set_column=set_column, hint="fill it in or remove the row")
     sets = groups.arrays()
