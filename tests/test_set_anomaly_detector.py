@@ -186,6 +186,11 @@ def test_sets_of_another_width_are_refused():
         fitted().score_elements(SOME)
 
 
+def test_numbers_that_exceed_single_precision_are_refused():
+    with pytest.raises(ValueError, match=r"SetAnomalyDetector: numbers must be .* set 1 has 1e\+60 in row 2. Check"):
+        fitted().score_elements([np.zeros((4, 3)), np.where(np.arange(9).reshape(3, 3) == 7, 1e60, 0.0)])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

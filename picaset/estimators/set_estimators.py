@@ -153,7 +153,8 @@ class SupervisedSetEstimator(SetNetworkEstimator):
 
     def _outputs(self, sets: Sequence[ArrayLike], *, method: str) -> Floats:
         """Return the outputs of the network for every set, (B, O)."""
-        return predict_sets(self.network_, to_tensors(self._read_standardized(sets, method=method))).double().numpy()
+        standardized = to_tensors(self._read_standardized(sets, method=method))
+        return predict_sets(self.network_, standardized).double().numpy()
 
     def _read_training_sets(self, sets: Sequence[ArrayLike], targets: NDArray[Any]) -> list[Floats]:
         """Validate the parameters, the sets and the number of targets."""
