@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from picaset.cli import main
+from picaset.estimators import mixture_plot
+from picaset.estimators.mixture_plot import Panel, draw_mixtures
+from picaset.figures import new_figure
 
 
 @pytest.fixture
@@ -63,6 +66,14 @@ def test_a_figure_is_drawn(two_sets, tmp_path, suffix):
     out = tmp_path / f"figure.{suffix}"
     assert main(["cluster", str(two_sets), "--set", "who", "--plot", str(out)]) == 0
     assert out.stat().st_size > 5000
+
+
+def test_a_figure_shows_no_empty_panels(tmp_path, monkeypatch):
+    figure = new_figure(6, 6)
+    monkeypatch.setattr(mixture_plot, "new_figure", lambda width, height: figure)
+    panel = Panel("", np.zeros((3, 2)), np.zeros(3, dtype=np.int64), np.zeros((1, 2)), np.ones((1, 2)))
+    draw_mixtures([panel] * 4, ["x", "y"], tmp_path / "figure.png")
+    assert [axis.get_visible() for axis in figure.axes] == [True] * 4 + [False] * 2
 
 
 def test_scikit_learn_is_put_beside_it(two_sets, capsys):

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 import picaset
 from picaset.cli import main
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
-from picaset.estimators.synthetic_anomalies import labelled, made_odd
+from picaset.estimators.synthetic_anomalies import labelled_examples, swapped_examples
 from picaset.tables.example_shelves import along_lines, shelves
 
 
@@ -109,20 +109,20 @@ def test_labels_are_learned_where_there_are_any():
 
 def test_an_element_of_another_set_is_swapped_in_and_marked():
     sets = [np.full((size, 1), float(index)) for index, size in enumerate((5, 9, 4))]
-    examples = made_odd(sets, 200, share_odd=0.8, generator=np.random.default_rng(0))
+    examples = swapped_examples(sets, 200, anomaly_rate=0.8, generator=np.random.default_rng(0))
     for elements, mask, odd in zip(*examples, strict=True):
         present, marked = elements[mask, 0], odd[mask]
         assert marked.sum() <= 1
         assert len(np.unique(present[~marked])) == 1
         assert not marked.any() or present[marked] != present[~marked][0]
         assert not odd[~mask].any()
-    assert 0.7 < examples.odd.any(axis=1).mean() < 0.9
+    assert 0.7 < examples.anomalous.any(axis=1).mean() < 0.9
 
 
 def test_parts_of_labelled_sets_keep_their_labels():
     sets = [np.arange(9.0)[:, None], np.arange(5.0)[:, None]]
-    examples = labelled(sets, [one[:, 0] == 3 for one in sets], 50, generator=np.random.default_rng(0))
-    assert np.array_equal(examples.odd, (examples.elements[..., 0] == 3) & examples.mask)
+    examples = labelled_examples(sets, [one[:, 0] == 3 for one in sets], 50, generator=np.random.default_rng(0))
+    assert np.array_equal(examples.anomalous, (examples.elements[..., 0] == 3) & examples.mask)
 
 
 def test_a_detector_read_back_gives_the_same_scores(tmp_path):
@@ -171,9 +171,9 @@ SOME = [np.zeros((4, 2)), np.ones((3, 2))]
         ([one[:2] for one in SOME], None, "expected at least 2 sets of 3 elements or more; got 0"),
         ([SOME[0], np.full((3, 2), np.nan)], None, "numbers must be finite; set 1 has nan in row 0, column 0"),
         (SOME, [[0, 0, 0, 1]], "expected labels for 2 sets; got 1"),
-        (SOME, [[0, 0, 0, 1], [0, 1]], "the labels of set 1 must be 3 truth values, one for each element; got"),
-        (SOME, [[0, 0, 0, 1], [0, 1, 2]], "the labels of set 1 must be 3 truth values"),
-        (SOME, [[0, 0, 0, 0], [0, 0, 0]], "no element is labelled as odd; fit without labels instead"),
+        (SOME, [[0, 0, 0, 1], [0, 1]], "the labels of set 1 must be 3 booleans, one for each element; got"),
+        (SOME, [[0, 0, 0, 1], [0, 1, 2]], "the labels of set 1 must be 3 booleans"),
+        (SOME, [[0, 0, 0, 0], [0, 0, 0]], "no element is labelled as an anomaly; fit without labels instead"),
     ],
 )
 def test_sets_and_labels_that_do_not_fit_are_refused(sets, labels, message):
@@ -186,6 +186,11 @@ def test_sets_of_another_width_are_refused():
         fitted().score_elements(SOME)
 
 
+def test_numbers_that_exceed_single_precision_are_refused():
+    with pytest.raises(ValueError, match=r"SetAnomalyDetector: numbers must be .* set 1 has 1e\+60 in row 2. Check"):
+        fitted().score_elements([np.zeros((4, 3)), np.where(np.arange(9).reshape(3, 3) == 7, 1e60, 0.0)])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -195,10 +200,10 @@ def test_sets_of_another_width_are_refused():
         ),
         (lambda path: path.write_text("{"), "is not JSON"),
         (lambda path: path.write_text("[]"), '"format" must be "picaset-estimator"'),
-        (lambda path: describe(path, parameters={"wings": 2}), "does not fit a detector"),
-        (lambda path: describe(path, learned={}), "does not fit a detector: 'mean'"),
-        (lambda path: describe(path, learned=ONE_FEATURE), "holds the network of another detector"),
-        (lambda path: describe(path, estimator="SetClassifier"), "describes a SetClassifier; read it with"),
+        (lambda path: describe(path, parameters={"wings": 2}), "does not fit a SetAnomalyDetector"),
+        (lambda path: describe(path, learned={}), "does not fit a SetAnomalyDetector: 'mean'"),
+        (lambda path: describe(path, learned=ONE_FEATURE), "holds the network of another estimator"),
+        (lambda path: describe(path, estimator="SetClassifier"), "describes a SetClassifier; load it with"),
     ],
 )
 def test_a_folder_of_something_else_is_refused(tmp_path, change, message):
@@ -266,4 +271,4 @@ def test_a_mistake_is_one_clear_line(tmp_path, capsys, arguments, message):
 def test_a_missing_value_is_refused_with_its_line(tmp_path, capsys):
     (tmp_path / "books.csv").write_text("shelf,age\na,1\na,\nb,2\n")
     assert main(["odd", str(tmp_path / "books.csv"), "--set", "shelf"]) == 1
-    assert "line 3: a value is missing (as in 1 of 3 rows); fill it in or take the row out." in capsys.readouterr().err
+    assert "line 3: a value is missing (as in 1 of 3 rows); fill it in or remove the row." in capsys.readouterr().err

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 import picaset
 from picaset.estimators.set_estimators import SetClassifier, SetRegressor
-from picaset.estimators.set_training import kept_for_validation
+from picaset.estimators.set_training import draw_validation_indices
 from picaset.networks.set_predictor import POOLS, SetPredictor
 from picaset.operators import buckets
 from picaset.operators.simple_pools import MaxPool
@@ -202,7 +202,7 @@ def test_early_stopping_takes_the_network_that_was_best_on_the_sets_it_kept():
 
 def test_every_class_is_kept_alike_and_none_is_kept_whole():
     groups = np.array([0] * 50 + [1] * 10 + [2])
-    kept = kept_for_validation(groups, 0.2, generator=np.random.default_rng(0))
+    kept = draw_validation_indices(groups, 0.2, generator=np.random.default_rng(0))
     assert np.bincount(groups[kept], minlength=3).tolist() == [10, 2, 0]
 
 
@@ -290,12 +290,12 @@ SOME = [np.zeros((4, 2)), np.ones((3, 2)), np.ones((2, 2))]
         ({"dropout": 1.0}, r"dropout must be at least 0 and below 1; got 1\.0"),
         ({"num_heads": 3}, "num_heads must divide dim; got num_heads=3 and dim=64"),
         ({"class_weight": "heavy"}, "class_weight"),
-        ({"class_weight": {0: -2.0, 1: 1.0}}, "class_weight must give finite numbers, none negative"),
-        ({"class_weight": {0: 0.0, 1: 0.0}}, "class_weight must give .* one above 0"),
+        ({"class_weight": {0: -2.0, 1: 1.0}}, "class_weight must contain finite numbers, none negative"),
+        ({"class_weight": {0: 0.0, 1: 0.0}}, "class_weight must contain .* one above 0"),
         ({"encoder": "wings"}, "SetClassifier: encoder must be"),
         (
             {"early_stopping": True},
-            "3 sets are too few to keep 20% of them for early stopping; pass early_stopping=False",
+            "3 sets are too few to use 20% of them for early stopping; pass early_stopping=False",
         ),
     ],
 )
@@ -326,7 +326,7 @@ def test_parameters_that_make_no_sense_are_refused(options, message):
         (None, [0], "expected a list of arrays, one for each set; got a NoneType"),
         (np.array(3.0), [0], "expected a list of arrays, one for each set; got a ndarray"),
         (iter(SOME), [0, 1, 1], "expected a list of arrays, one for each set; got a list_iterator"),
-        (SOME, [0.0, np.nan, 1.0], "labels must be finite; that of set 1 is nan"),
+        (SOME, [0.0, np.nan, 1.0], "labels must be finite; the label of set 1 is nan"),
     ],
 )
 @pytest.mark.as_installed
@@ -339,7 +339,7 @@ def test_sets_and_labels_that_do_not_fit_are_refused(sets, labels, message):
     ("targets", "message"),
     [
         (["a", "b", "c"], "targets must be numbers"),
-        ([1.0, np.nan, 2.0], "targets must be finite; that of set 1 is not"),
+        ([1.0, np.nan, 2.0], "targets must be finite; the target of set 1 is nan"),
         (np.zeros((3, 1, 1)), r"expected targets of shape \(sets,\) or \(sets, outputs\); got \(3, 1, 1\)"),
         ([1.0, 2.0], "expected a target for each of 3 sets; got 2"),
     ],
@@ -362,7 +362,9 @@ def test_a_file_is_not_written_over(tmp_path):
 
 
 def test_numbers_that_fit_never_saw_the_like_of_are_refused():
-    with pytest.raises(ValueError, match=r"column 2 has mean \S+ and deviation \S+; set 1 has 1e\+60 in row 1"):
+    with pytest.raises(
+        ValueError, match=r"column 2 has mean \S+ and standard deviation \S+; set 1 has 1e\+60 in row 1"
+    ):
         small("mean").predict([np.zeros((2, 6)), np.where(np.arange(12).reshape(2, 6) == 8, 1e60, 0.0)])
 
 
@@ -379,10 +381,10 @@ def test_sets_of_another_width_are_refused():
         (lambda path: path.write_text("[]"), '"format" must be "picaset-estimator"'),
         (
             lambda path: describe(path, estimator="SetRegressor"),
-            "describes a SetRegressor; read it with SetRegressor.load",
+            "describes a SetRegressor; load it with SetRegressor.load",
         ),
         (lambda path: describe(path, parameters={"wings": 2}), "does not fit a SetClassifier"),
-        (lambda path: describe(path, learned=None), 'must give "parameters" and what was "learned"'),
+        (lambda path: describe(path, learned=None), 'must contain the objects "parameters" and "learned"'),
         (lambda path: forget_a_class(path), "holds the network of another estimator than estimator.json describes"),
     ],
 )

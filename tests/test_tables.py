@@ -87,8 +87,8 @@ def test_numpy_and_parquet_files_are_read(tmp_path):
         ("\n \n", "is empty"),
         ("x,y\n", "has no rows"),
         ("x,y\n1,2\n\n1,2,3\n", "line 4: expected 2 values; got 3"),
-        ("x,x\n1,2\n", "line 1: column 2 must have a name of its own; got 'x'"),
-        ("x,\n1,2\n", "line 1: column 2 must have a name of its own; got ''"),
+        ("x,x\n1,2\n", "line 1: column 2 must have a unique name; got 'x'"),
+        ("x,\n1,2\n", "line 1: column 2 must have a unique name; got ''"),
         ('x,y\n1,"2\n', "is not CSV"),
     ],
 )

@@ -1,1 +1,1 @@
-"""scikit-learn faces of what the library can do."""
+"""Estimators with the scikit-learn API."""

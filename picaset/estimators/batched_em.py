@@ -1,14 +1,14 @@
-r"""Expectation-maximization for many sets from many starts at once, by matrix products.
+r"""Expectation-maximization for many sets and many initial mixtures at once, by matrix products.
 
-With the features f(x) = (1, 2 x, -x^2) of a point, the logarithm of a diagonal Gaussian's density is linear in f, and
-so are the sums that its new moments are made of:
+With the features f(x) = (1, 2 x, -x^2) of a point, the log-density of a diagonal Gaussian is linear in f, and the
+sufficient statistics of a component are sums of f weighted by its responsibilities:
 
     log pi_k N(x_n; mu_k, var_k) = a_k . f(x_n)        (R_k, 2 sum r x, -sum r x^2) = sum_n r_kn f(x_n)
 
-A step is two products and a softmax over components: the step of :func:`picaset.em_step`, several times faster. The
-squares of far points lose digits, so points must be canonical: at the origin, with unit spread.
+A step is two matrix products and a softmax over components. It equals :func:`picaset.em_step` and is several times
+faster. Squares of large coordinates lose precision, so points must be canonical: zero mean, unit variance.
 
-Dimensions:  B sets   N points (padded)   S starts   K components   D coordinates   F = 1 + 2 D features
+Dimensions:  B sets   N points (padded)   S mixtures of a set   K components   D coordinates   F = 1 + 2 D features
 """
 
 import math
@@ -19,10 +19,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 LOG2_E = math.log2(math.e)
+CHECK_EVERY = 4
+"""Number of steps between two checks for convergence."""
 
 
-class Starts(NamedTuple):
-    """Mixtures from which one set is climbed; a component of weight zero is absent.
+class Mixtures(NamedTuple):
+    """Several Gaussian mixtures for each set; a component of weight zero is absent.
 
     Shapes:
         means        (B, S, K, D)
@@ -34,148 +36,153 @@ class Starts(NamedTuple):
     variances: Float[Tensor, "B S K V"]
     log_weights: Float[Tensor, "B S K"]
 
-    def of(self, sets: Int[Tensor, " b"]) -> "Starts":
-        """Those of some of the sets."""
-        return Starts(*(part[sets] for part in self))
+    def of_sets(self, sets: Int[Tensor, " b"] | slice) -> "Mixtures":
+        """Return the mixtures of some of the sets."""
+        return Mixtures(*(part[sets] for part in self))
 
-    def best(self, chosen: Int[Tensor, "B C"]) -> "Starts":
-        """The chosen starts of each set."""
-        rows = torch.arange(len(chosen), device=chosen.device)[:, None]
-        return Starts(*(part[rows, chosen] for part in self))
+    def select(self, indices: Int[Tensor, "B C"]) -> "Mixtures":
+        """Return C of the S mixtures of each set."""
+        sets = torch.arange(len(indices), device=indices.device)[:, None]
+        return Mixtures(*(part[sets, indices] for part in self))
 
 
-class Points(NamedTuple):
-    """The features of points.
+class PointFeatures(NamedTuple):
+    """Features of the points of each set.
 
     Shapes:
-        features  (B, F, N)    zero for absent points
-        sizes     (B,)
+        features  (B, F, N)    zero for padding
+        sizes     (B,)         number of points of each set
     """
 
     features: Float[Tensor, "B F N"]
     sizes: Float[Tensor, " B"]
 
-    def of(self, sets: Int[Tensor, " b"]) -> "Points":
-        """Those of some of the sets."""
-        return Points(self.features[sets], self.sizes[sets])
+    def of_sets(self, sets: Int[Tensor, " b"] | slice) -> "PointFeatures":
+        """Return the features of some of the sets."""
+        return PointFeatures(self.features[sets], self.sizes[sets])
 
 
-def features(points: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Points:
-    """Of canonical points, zero where absent."""
-    across = points.transpose(1, 2)
-    present = torch.ones_like(across[:, :1]) if mask is None else mask[:, None].to(points.dtype)
-    return Points(torch.cat([present, 2 * across, -across.square()], dim=1), present.sum(dim=(1, 2)))
+def point_features(points: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> PointFeatures:
+    """Compute the features of canonical points, which are zero where ``mask`` is False."""
+    coordinates = points.transpose(1, 2)
+    present = torch.ones_like(coordinates[:, :1]) if mask is None else mask[:, None].to(points.dtype)
+    features = torch.cat([present, 2 * coordinates, -coordinates.square()], dim=1)
+    return PointFeatures(features, present.sum(dim=(1, 2)))
 
 
-def log_densities(points: Points, starts: Starts) -> Float[Tensor, "B S K N"]:
-    """Of every component, times its weight, at every point; to the base 2, whose powers are cheaper than those of e."""
-    sets, count, components, dim = starts.means.shape
-    precisions = (0.5 * LOG2_E / starts.variances).expand_as(starts.means)
-    linear = precisions * starts.means
-    # Infinity, of an absent component, times zero, of an absent point, would be NaN.
-    log_weights = (LOG2_E * starts.log_weights).clamp(min=-1e30)
+def joint_log2_density(points: PointFeatures, mixtures: Mixtures) -> Float[Tensor, "B S K N"]:
+    """Return the joint log-density of every component and point to base 2, whose powers are cheaper than those of e."""
+    sets, count, components, dim = mixtures.means.shape
+    precisions = (0.5 * LOG2_E / mixtures.variances).expand_as(mixtures.means)
+    linear = precisions * mixtures.means
+    # The infinity of an absent component times the zero of an absent point would be NaN.
+    log_weights = (LOG2_E * mixtures.log_weights).clamp(min=-1e30)
     volume = (precisions.log2().sum(dim=-1) - dim * math.log2(math.pi * LOG2_E)) / 2
-    constant = log_weights + volume - (linear * starts.means).sum(dim=-1)
+    constant = log_weights + volume - (linear * mixtures.means).sum(dim=-1)
     coefficients = torch.cat([constant[..., None], linear, precisions], dim=-1)  # (B, S, K, F)
     return (coefficients.flatten(1, 2) @ points.features).view(sets, count, components, -1)
 
 
 class Expectation(NamedTuple):
-    """Whose each point is, and how likely it is to the base 2.
+    """Result of the E step.
 
     Shapes:
-        shares     (B, S, K, N)    of the components, for each point adding up to one
-        per_point  (B, S, N)       logarithm of the density
+        responsibilities  (B, S, K, N)    sum to one over the components
+        log2_densities    (B, S, N)       log2 density of each point
     """
 
-    shares: Float[Tensor, "B S K N"]
-    per_point: Float[Tensor, "B S N"]
+    responsibilities: Float[Tensor, "B S K N"]
+    log2_densities: Float[Tensor, "B S N"]
 
-    def log_likelihood(self, points: Points) -> Float[Tensor, "B S"]:
-        """The average over the points of a set; absent ones count zero."""
-        return (self.per_point * points.features[:, :1]).sum(dim=2) / (LOG2_E * points.sizes[:, None])
+    def log_likelihood(self, points: PointFeatures) -> Float[Tensor, "B S"]:
+        """Return the average natural log-likelihood over the points of each set."""
+        present = points.features[:, :1]
+        return (self.log2_densities * present).sum(dim=2) / (LOG2_E * points.sizes[:, None])
 
 
-def expect(points: Points, starts: Starts) -> Expectation:
-    """The first half of a step."""
-    scores = log_densities(points, starts)
+def e_step(points: PointFeatures, mixtures: Mixtures) -> Expectation:
+    """Return responsibilities and the log2 density of each point."""
+    scores = joint_log2_density(points, mixtures)
     largest = scores.amax(dim=2, keepdim=True)
-    # Smaller powers contribute nothing, and numbers too small for the format are slow to compute with.
+    # Smaller powers contribute nothing, and arithmetic on subnormal numbers is slow.
     lowest = math.log2(torch.finfo(scores.dtype).tiny) + 10
-    shares = scores.sub_(largest).clamp_(min=lowest).exp2_()
-    total = shares.sum(dim=2, keepdim=True)
-    return Expectation(shares.div_(total), largest.add_(total.log2_())[:, :, 0])
+    powers = scores.sub_(largest).clamp_(min=lowest).exp2_()
+    total = powers.sum(dim=2, keepdim=True)
+    return Expectation(powers.div_(total), largest.add_(total.log2_())[:, :, 0])
 
 
-def maximize(points: Points, shares: Float[Tensor, "B S K N"], starts: Starts, *, min_variance: float) -> Starts:
-    """The second half of a step: the mixtures after it. A component of weight zero keeps it."""
-    return from_sums(sums_of(points, shares), points.sizes, starts, min_variance=min_variance)
-
-
-def sums_of(points: Points, shares: Float[Tensor, "B S K N"]) -> Float[Tensor, "B S K F"]:
-    """Features times shares, added up over the points: what a mixture is made of. Those of parts of a set add up."""
-    sets, count, components, _ = shares.shape
-    # With few features, this way round is several times faster than the other.
-    sums = points.features @ shares.view(sets, count * components, -1).transpose(1, 2)  # (B, F, S K)
+def sufficient_statistics(
+    points: PointFeatures, responsibilities: Float[Tensor, "B S K N"]
+) -> Float[Tensor, "B S K F"]:
+    """Sum the features weighted by the responsibilities; the statistics of the chunks of a set add up."""
+    sets, count, components, _ = responsibilities.shape
+    # With few features, this order of the product is several times faster than the other.
+    sums = points.features @ responsibilities.view(sets, count * components, -1).transpose(1, 2)  # (B, F, S K)
     return sums.view(sets, -1, count, components).permute(0, 2, 3, 1)
 
 
-def from_sums(
-    sums: Float[Tensor, "B S K F"], sizes: Float[Tensor, " B"], starts: Starts, *, min_variance: float
-) -> Starts:
-    """The mixtures that the sums of sets of these sizes make."""
-    dim = starts.means.shape[3]
-    held = sums[..., :1]
-    moments = sums[..., 1:] / held
+def m_step(
+    statistics: Float[Tensor, "B S K F"], sizes: Float[Tensor, " B"], previous: Mixtures, *, min_variance: float
+) -> Mixtures:
+    """Return the most likely mixtures for these statistics of sets of these sizes.
+
+    ``previous`` determines the covariance type and the absent components, which stay absent.
+    """
+    dim = previous.means.shape[3]
+    counts = statistics[..., :1]
+    moments = statistics[..., 1:] / counts
     means = moments[..., :dim] / 2
     variances = -moments[..., dim:] - means.square()
-    if starts.variances.shape[-1] == 1:
+    if previous.variances.shape[-1] == 1:
         variances = variances.mean(dim=-1, keepdim=True)
-    log_weights = (held[..., 0] / sizes[:, None, None]).log()
-    absent = starts.log_weights == -torch.inf
-    return Starts(means, variances.clamp(min=min_variance), log_weights.masked_fill(absent, -torch.inf))
+    log_weights = (counts[..., 0] / sizes[:, None, None]).log()
+    absent = previous.log_weights == -torch.inf
+    return Mixtures(means, variances.clamp(min=min_variance), log_weights.masked_fill(absent, -torch.inf))
 
 
-class Climbed(NamedTuple):
-    """Where each start arrived, its average log-likelihood there, and the steps that its set took."""
+class FitResult(NamedTuple):
+    """Fitted mixtures, their average log-likelihood, and the number of steps and convergence of each set."""
 
-    starts: Starts
+    mixtures: Mixtures
     log_likelihood: Float[Tensor, "B S"]
     steps: Int[Tensor, " B"]
     converged: Bool[Tensor, " B"]
 
 
-def climb(
-    points: Points, starts: Starts, *, steps: int, min_variance: float, tol: float = 0.0, look_every: int = 4
-) -> Climbed:
-    """Take at most ``steps`` steps.
+def fit_mixtures(
+    points: PointFeatures, mixtures: Mixtures, *, max_steps: int, min_variance: float, tol: float = 0.0
+) -> FitResult:
+    """Run expectation-maximization from each of the mixtures.
 
-    Every few steps, sets of which no start gained ``tol`` per step since the last look have arrived, and take no more.
+    Every few steps, a set has converged if none of its mixtures has gained ``tol`` per step since the last check; it
+    takes no further steps.
     """
     sets, device = len(points.sizes), points.sizes.device
-    found = Climbed(
-        Starts(*(torch.empty_like(part) for part in starts)),
-        torch.empty_like(starts.log_weights[..., 0]),
+    result = FitResult(
+        Mixtures(*(torch.empty_like(part) for part in mixtures)),
+        torch.empty_like(mixtures.log_weights[..., 0]),
         torch.empty(sets, dtype=torch.long, device=device),
         torch.empty(sets, dtype=torch.bool, device=device),
     )
-    going, previous = torch.arange(sets, device=device), found.log_likelihood.new_tensor(-torch.inf)
-    for step in range(steps + 1):
-        expected = expect(points, starts)
-        shares = expected.shares
-        if step == steps or (tol > 0 and step % look_every == 0):
-            likelihood = expected.log_likelihood(points)
-            converged = (likelihood - previous < tol * look_every).all(dim=1)
-            ends = converged if step < steps else torch.ones_like(converged)
+    active, previous = torch.arange(sets, device=device), result.log_likelihood.new_tensor(-torch.inf)
+    for step in range(max_steps + 1):
+        expectation = e_step(points, mixtures)
+        responsibilities = expectation.responsibilities
+        if step == max_steps or (tol > 0 and step % CHECK_EVERY == 0):
+            likelihood = expectation.log_likelihood(points)
+            converged = (likelihood - previous < tol * CHECK_EVERY).all(dim=1)
+            done = converged if step < max_steps else torch.ones_like(converged)
             previous = likelihood
-            if bool(ends.any()):
-                there, stays = going[ends], (~ends).nonzero()[:, 0]
-                for whole, part in zip((*found.starts, found.log_likelihood), (*starts, likelihood), strict=True):
-                    whole[there] = part[ends]
-                found.steps[there], found.converged[there] = step, converged[ends]
-                if len(stays) == 0:
+            if bool(done.any()):
+                finished, remaining = active[done], (~done).nonzero()[:, 0]
+                for whole, part in zip((*result.mixtures, result.log_likelihood), (*mixtures, likelihood), strict=True):
+                    whole[finished] = part[done]
+                result.steps[finished], result.converged[finished] = step, converged[done]
+                if len(remaining) == 0:
                     break
-                going, previous, shares = going[stays], likelihood[stays], shares[stays]
-                points, starts = points.of(stays), starts.of(stays)
-        starts = maximize(points, shares, starts, min_variance=min_variance)
-    return found
+                active, previous = active[remaining], likelihood[remaining]
+                responsibilities = responsibilities[remaining]
+                points, mixtures = points.of_sets(remaining), mixtures.of_sets(remaining)
+        statistics = sufficient_statistics(points, responsibilities)
+        mixtures = m_step(statistics, points.sizes, mixtures, min_variance=min_variance)
+    return result

@@ -1,7 +1,7 @@
-"""A mixture of one set that is never held: found on a sample of it, finished on all of its points.
+"""A Gaussian mixture of one set that is larger than memory: initialized on a sample, fitted on all points.
 
-A step of expectation-maximization is one pass over the set, since the sums that new moments are made of add up over
-chunks. The sample decides between summits; the passes then climb the one that was chosen.
+The sufficient statistics of chunks add up, so a step of expectation-maximization is one pass over the set. The sample
+determines the local optimum; the passes converge to it.
 
 Dimensions:  n points of a chunk   K components   D coordinates   F = 1 + 2 D features
 """
@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from picaset.estimators.batched_em import LOG2_E, Starts, expect, features, from_sums, sums_of
-from picaset.estimators.mixture_search import in_place
+from picaset.estimators.batched_em import LOG2_E, Mixtures, e_step, m_step, point_features, sufficient_statistics
+from picaset.estimators.mixture_search import restore
 from picaset.large.file_sources import open_source
 from picaset.large.large_set import LargeSet
 from picaset.large.reading import Reading, Watcher
@@ -22,77 +22,72 @@ from picaset.large.statistics import Sums
 from picaset.operators.canonicalize import Place
 
 CALLER = "AmortizedMixture.fit_stream"
-SAMPLE = 20_000
-"""Points on which the mixture is looked for."""
-CHUNK = 2**16
-"""Points in memory at a time."""
+SAMPLE_SIZE = 20_000
+"""Number of points to which the initial mixture is fitted."""
+CHUNK_SIZE = 2**16
+"""Number of points in memory at a time."""
 
 
 def open_points(source: Any, *, chunk: int | None, watcher: Watcher) -> LargeSet:
-    """The points of a source, in double precision; NaN and infinity are refused where they are read."""
+    """Open a source of points in double precision; reading raises an error at NaN and infinity."""
     opened = open_source(source)
-    reading = Reading(chunk or CHUNK, torch.float64, torch.device("cpu"), watcher=watcher)
-    return LargeSet(opened, reading).map(finite, costs=False)
+    reading = Reading(chunk or CHUNK_SIZE, torch.float64, torch.device("cpu"), watcher=watcher)
+    return LargeSet(opened, reading).map(require_finite, costs=False)
 
 
-def finite(points: Tensor) -> Tensor:
+def require_finite(points: Tensor) -> Tensor:
     if not bool(points.isfinite().all()):
-        raise ValueError(f"{CALLER}: points must be finite; found NaN or infinity. Remove or replace it first.")
+        raise ValueError(f"{CALLER}: points must be finite; got NaN or infinity. Remove or replace it first.")
     return points
 
 
 def draw_sample(large: LargeSet, generator: torch.Generator) -> tuple[Float[Tensor, "n D"], int]:
-    """Points drawn from all of a set in one pass, each as likely as any other, and how many there are."""
-    kept, keys, count = list[Tensor](), torch.empty(0), 0
+    """Draw a uniform sample of a set in one pass; return it and the number of all points."""
+    samples, keys, count = list[Tensor](), torch.empty(0), 0
     for _, elements, _ in large.chunks("sampling"):
         points = elements[0]
         count += len(points)
-        # A random number for each point; those with the smallest are the sample.
-        drawn = torch.rand(len(points), generator=generator)
-        keys, chosen = torch.cat([keys, drawn]).topk(min(SAMPLE, len(keys) + len(points)), largest=False)
-        kept = [torch.cat([*kept, points])[chosen]]
-    return kept[0], count
+        # Every point gets a random key; the points with the smallest keys are the sample.
+        new_keys = torch.rand(len(points), generator=generator)
+        keys, indices = torch.cat([keys, new_keys]).topk(min(SAMPLE_SIZE, len(keys) + len(points)), largest=False)
+        samples = [torch.cat([*samples, points])[indices]]
+    return samples[0], count
 
 
 class LargeFit(NamedTuple):
-    """Where a climb arrived, and what it took."""
+    """Fitted mixture of a large set, its average log-likelihood, and how the fit ended."""
 
-    starts: Starts
+    mixture: Mixtures
     log_likelihood: float
     steps: int
     converged: bool
 
 
-def climb_large(
-    large: LargeSet, starts: Starts, place: Place, *, steps: int, min_variance: float, tol: float, count: int
+def fit_large_mixture(
+    large: LargeSet, mixture: Mixtures, place: Place, *, max_steps: int, min_variance: float, tol: float, count: int
 ) -> LargeFit:
-    """Take at most ``steps`` steps from a mixture, in one pass for each, and one to see where it is.
+    """Run expectation-maximization on all points, one pass per step and a last one for the log-likelihood.
 
-    Args:
-        large: The points.
-        starts: One mixture.
-        place: What brings the points to the origin and to unit spread, about.
-        steps: At most.
-        min_variance: Of a component, in units of the spread.
-        tol: Gain in log-likelihood per point below which the climb ends.
-        count: Points of the set.
+    ``place`` is the approximate shift and scale of the points, ``count`` their number; the fit has converged when a
+    step gains less than ``tol`` in average log-likelihood.
     """
 
-    def gather(points: Tensor, mask: Tensor | None, *parts: Tensor) -> tuple[Tensor, Tensor]:
-        looked_at = features((points - place.shift) / place.scale, mask)
-        expected = expect(looked_at, Starts(*parts))
-        return sums_of(looked_at, expected.shares), expected.per_point.sum(dim=2)
+    def statistics_of_chunk(points: Tensor, mask: Tensor | None, *parts: Tensor) -> tuple[Tensor, Tensor]:
+        features = point_features((points - place.shift) / place.scale, mask)
+        expectation = e_step(features, Mixtures(*parts))
+        return sufficient_statistics(features, expectation.responsibilities), expectation.log2_densities.sum(dim=2)
 
-    starts = Starts((starts.means - place.shift) / place.scale, starts.variances / place.scale**2, starts.log_weights)
+    means, variances, log_weights = mixture
+    mixture = Mixtures((means - place.shift) / place.scale, variances / place.scale**2, log_weights)
     sizes = torch.tensor([float(count)], dtype=torch.float64)
-    units = len(place.shift[0, 0]) * float(place.scale.log())
-    before = -np.inf
+    log_volume = len(place.shift[0, 0]) * float(place.scale.log())
+    previous, step = -np.inf, 0
     with torch.no_grad():
-        for step in range(steps + 1):
-            sums, densities = large.fold(Sums(gather), *starts).sums
-            likelihood = float(densities) / (LOG2_E * count)
-            converged = likelihood - before < tol
-            if converged or step == steps:
-                return LargeFit(in_place(starts, place), likelihood - units, step, bool(converged))
-            before, starts = likelihood, from_sums(sums, sizes, starts, min_variance=min_variance)
-    raise AssertionError("a climb ends")
+        while True:
+            statistics, log2_density = large.fold(Sums(statistics_of_chunk), *mixture).sums
+            likelihood = float(log2_density) / (LOG2_E * count)
+            converged = bool(likelihood - previous < tol)
+            if converged or step == max_steps:
+                return LargeFit(restore(mixture, place), likelihood - log_volume, step, converged)
+            previous, step = likelihood, step + 1
+            mixture = m_step(statistics, sizes, mixture, min_variance=min_variance)

@@ -1,4 +1,4 @@
-"""Points of one set or several, in the colours of their components, with an ellipse for each component."""
+"""Plots of fitted mixtures: the points coloured by component, with an ellipse for each component."""
 
 import math
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from picaset.figures import COLOURS, new_figure
 from picaset.files import replacing
 
 MOST_SHOWN = 12
-"""Sets that one figure has room for."""
+"""Maximum number of sets in a figure."""
 
 
 class Panel(NamedTuple):
-    """One set: its points (N, 2), the component of each, and the mixture, (K, 2) each."""
+    """Points of one set (N, 2), their components (N,), and the means and variances of the mixture, (K, 2) each."""
 
     title: str
     points: NDArray[np.floating]
@@ -26,34 +26,35 @@ class Panel(NamedTuple):
 
 
 def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path) -> None:
-    """Write a figure, in the format that the suffix names."""
-    shown = panels[:MOST_SHOWN]
-    columns = min(len(shown), 4 if len(shown) > 6 else 3)
-    rows = math.ceil(len(shown) / columns)
-    size = 6.0 if len(shown) == 1 else 3.4
+    """Write a figure with one panel for each set; the suffix of ``path`` determines the format."""
+    panels = panels[:MOST_SHOWN]
+    columns = min(len(panels), 4 if len(panels) > 6 else 3)
+    rows = math.ceil(len(panels) / columns)
+    size = 6.0 if len(panels) == 1 else 3.4
     figure = new_figure(size * columns, size * rows)
-    axes = figure.subplots(rows, columns, squeeze=False).flat
-    for axis, panel in zip(axes, shown, strict=False):
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axis, panel in zip(axes, panels, strict=False):
         draw_panel(axis, panel)
         axis.set_aspect("equal", adjustable="datalim")
         axis.set_title(panel.title, fontsize=11)
         axis.set_xlabel(axis_names[0])
         axis.set_ylabel(axis_names[1])
-    for axis in list(axes)[len(shown) :]:
+    for axis in axes[len(panels) :]:
         axis.set_visible(False)
     with replacing(path) as unfinished:
         figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
 
 
 def draw_panel(axis: Any, panel: Panel) -> None:
+    """Draw the points and components of one set into a matplotlib axis."""
     from matplotlib.patches import Ellipse
 
-    dot = 14 if len(panel.points) < 300 else 6
+    marker_size = 14 if len(panel.points) < 300 else 6
     for component, (mean, variance) in enumerate(zip(panel.means, panel.variances, strict=True)):
         colour = COLOURS[component % len(COLOURS)]
-        held = panel.points[panel.labels == component]
-        axis.scatter(held[:, 0], held[:, 1], s=dot, color=colour, alpha=0.5, linewidths=0)
-        width, height = 4 * np.sqrt(variance)  # two deviations to each side
+        points = panel.points[panel.labels == component]
+        axis.scatter(points[:, 0], points[:, 1], s=marker_size, color=colour, alpha=0.5, linewidths=0)
+        width, height = 4 * np.sqrt(variance)  # two standard deviations to each side
         axis.add_patch(Ellipse(mean, width, height, facecolor="none", edgecolor=colour, linewidth=2))
         axis.plot(*mean, marker="+", markersize=9, color=colour, markeredgewidth=2)
     axis.tick_params(labelsize=8, colors="#777777")

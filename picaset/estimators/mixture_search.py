@@ -1,14 +1,13 @@
-"""From points to the best mixture that can be found in milliseconds: propose, screen, climb.
+"""Search for the most likely Gaussian mixture of each set, for one or several numbers of components.
 
-1. Propose   A network looks at a sample of each set and guesses several mixtures; k-means++ adds or replaces guesses.
-2. Screen    A few quick steps of expectation-maximization from all guesses; the best few are kept.
-3. Climb     Steps on all points, in double precision, until nothing is gained; the best is the answer.
+1. Propose   Initial mixtures by a network that reads a sample of each set, by k-means++, or by both.
+2. Screen    A few steps of expectation-maximization in single precision on a sample; the best mixtures are selected.
+3. Fit       Steps on all points, in double precision, until convergence; the best mixture is the result.
 
-Everything happens at the origin and at unit spread, so the answer moves and grows with the points.
+All steps work on canonical points (zero mean, unit variance), so the result is equivariant to shift and scale. The
+number of components is chosen by an information criterion among mixtures without tiny components.
 
-Dimensions:  B sets   N points (padded)   S starts   K components   D coordinates
-
-How many components a mixture should have: what each further one costs, and when it counts as found.
+Dimensions:  B sets   N points (padded)   S mixtures of a set   C numbers of components   K components   D coordinates
 """
 
 import math
@@ -19,87 +18,86 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
-from picaset.estimators.batched_em import Points, Starts, climb, features
-from picaset.estimators.initialization import seeds
+from picaset.estimators.batched_em import Mixtures, PointFeatures, fit_mixtures, point_features
+from picaset.estimators.initialization import kmeans_plus_plus
 from picaset.networks.mixture_proposer import MixtureProposer
 from picaset.operators.buckets import in_buckets
 from picaset.operators.canonicalize import Place, canonical_of
 from picaset.sets import SetBatch
 
+CACHE_NUMBERS = 500_000
+"""Points times mixtures times components that are processed together, so that they stay in the processor's cache."""
+SCREENING_MIN_VARIANCE = 1e-4
+"""Smallest variance while screening; single precision cannot resolve smaller components."""
+SPURIOUS_PENALTY = 1e6
+"""Larger than any difference between two log-likelihoods."""
+SMALL_SET = 400
+"""Number of points below which a set gets more initial mixtures, in inverse proportion to its size."""
+MAX_EFFORT = 8
 
-def fewest_held(dim: int) -> int:
-    """Points that a component must hold to count as found; any few points that happen to be close are likely ones."""
+
+def min_component_size(dim: int) -> int:
+    """Number of points that a component needs; a few points that are close by chance have a high likelihood, too."""
     return dim + 2
 
 
-def criterion(log_likelihood: float, num_parameters: int, price: float) -> float:
-    """Minus twice the log-likelihood of all points, and a price for every parameter."""
-    return float(price * num_parameters - 2 * log_likelihood)
-
-
-CACHED = 500_000
-"""Points times starts times components that are worked on at once."""
-TIGHT = 1e-4
-"""The smallest variance while screening in single precision, where tighter components would be noise."""
-
-BEYOND = 1e6
-"""More than likelihoods can differ by."""
-FEW_POINTS = 400
-"""Smaller sets get more starts, in proportion."""
-MOST_EFFORT = 8
+def information_criterion(log_likelihood: float, num_parameters: int, penalty: float) -> float:
+    """Return minus twice the log-likelihood of all points plus a penalty for each parameter."""
+    return float(penalty * num_parameters - 2 * log_likelihood)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
-    """How mixtures are searched for; the defaults are those that measured best."""
+class SearchOptions:
+    """Options of the search; the defaults are those with the best measured results."""
 
     proposer: MixtureProposer | None = None
-    """Guesses mixtures; None leaves it to k-means++."""
-    num_seeds: int | None = None
-    """Starts by k-means++, beside the proposals; None takes as many as there are components."""
+    """Network that proposes mixtures; None uses k-means++ alone."""
+    num_kmeans: int | None = None
+    """Initial mixtures by k-means++ in addition to the proposals; None takes the number of components."""
     effort: int = 1
-    """How many times as many starts are tried, and half as many times kept."""
-    screen_steps: int = 3
-    screen_points: int = 1024
-    """Points of a larger set that starts are screened on."""
-    shown_points: int = 256
-    """Points of a larger set that the network looks at."""
+    """Factor on the number of k-means++ mixtures; about half of it on the number selected by screening."""
+    screening_steps: int = 3
+    screening_points: int = 1024
+    """Size of the sample on which mixtures are screened."""
+    proposer_points: int = 256
+    """Size of the sample that the network reads."""
     max_steps: int = 100
     tol: float = 3e-4
-    """Gain in log-likelihood per point and step below which a climb ends."""
+    """Gain in average log-likelihood per step below which a fit has converged."""
     min_variance: float = 1e-6
-    """Of a component, in units of the variance of the set."""
-    min_held: int = 0
-    """Points that every component of a mixture must hold for it to be preferred to any that has a smaller one."""
+    """Smallest variance of a component, relative to the variance of the set."""
+    min_points: int = 0
+    """Mixtures that have a component with fewer points are chosen only if there is no other."""
     diagonal: bool = False
-    """One variance for each coordinate of a component, or one for all."""
+    """Whether a component has one variance per coordinate instead of one variance."""
 
-    def for_sets_of(self, num_points: int) -> "Search":
-        """The search for sets of this size: few points have more summits, and starts cost less, so more are tried."""
-        return replace(self, effort=max(1, min(MOST_EFFORT, FEW_POINTS // num_points)))
+    def for_set_size(self, num_points: int) -> "SearchOptions":
+        """Return the options for sets of this size; small sets have more local optima, and steps on them are cheap."""
+        return replace(self, effort=max(1, min(MAX_EFFORT, SMALL_SET // num_points)))
 
-    def num_starts(self, number: int) -> int:
-        """Proposals and seeds for a mixture of so many components."""
-        return self.proposals(number) + self.seeds(number)
+    def num_proposals(self, num_components: int) -> int:
+        return 0 if self.proposer is None or num_components == 1 else self.proposer.num_proposals
 
-    def proposals(self, number: int) -> int:
-        return 0 if self.proposer is None or number == 1 else self.proposer.num_proposals
+    def num_kmeans_starts(self, num_components: int) -> int:
+        starts = self.effort * (num_components if self.num_kmeans is None else self.num_kmeans)
+        return starts if self.num_proposals(num_components) else max(starts, 1)
 
-    def seeds(self, number: int) -> int:
-        wanted = self.effort * (number if self.num_seeds is None else self.num_seeds)
-        return wanted if self.proposals(number) else max(wanted, 1)
+    def num_starts(self, num_components: int) -> int:
+        return self.num_proposals(num_components) + self.num_kmeans_starts(num_components)
 
-    def num_kept(self, number: int) -> int:
-        """Starts that are climbed from to the end: more components have more summits."""
-        return min(math.ceil(number / 4) * math.ceil((1 + self.effort) / 2), self.num_starts(number))
+    def num_selected(self, num_components: int) -> int:
+        """Return how many mixtures are fitted until convergence; more components have more local optima."""
+        selected = math.ceil(num_components / 4) * math.ceil((1 + self.effort) / 2)
+        return min(selected, self.num_starts(num_components))
 
 
-class Found(NamedTuple):
-    """The best mixture of each set for each number of components; absent components have weight zero.
+class SearchResult(NamedTuple):
+    """Best mixture of each set for each number of components; absent components have weight zero.
 
     Shapes:
-        means           (B, C, K, D)                C numbers of components, K the largest of them
+        means           (B, C, K, D)                K is the largest number of components
         variances       (B, C, K, 1) or (B, C, K, D)
         log_weights     (B, C, K)
         log_likelihood  (B, C)                      average over the points
@@ -116,142 +114,148 @@ class Found(NamedTuple):
 
 
 @torch.inference_mode()
-def find_mixtures(sets: SetBatch, numbers: Sequence[int], search: Search, *, generator: torch.Generator) -> Found:
-    """Search for a mixture of every set, with each of these numbers of components."""
+def search_mixtures(
+    sets: SetBatch, component_counts: Sequence[int], options: SearchOptions, *, generator: torch.Generator
+) -> SearchResult:
+    """Search for a mixture of every set with each of the numbers of components."""
     buckets = list(in_buckets(sets))
-    found = [
-        find_together(
-            bucket.elements.double(), bucket.mask, numbers, search.for_sets_of(bucket.elements.shape[1]), generator
-        )
-        for bucket in buckets
+    results = [
+        search_padded(bucket.elements.double(), bucket.mask, component_counts, options, generator) for bucket in buckets
     ]
-    back = torch.cat([bucket.sets for bucket in buckets]).argsort()
-    return Found(*(torch.cat(parts)[back] for parts in zip(*found, strict=True)))
+    original_order = torch.cat([bucket.sets for bucket in buckets]).argsort()
+    return SearchResult(*(torch.cat(parts)[original_order] for parts in zip(*results, strict=True)))
 
 
-def find_together(
+def search_padded(
     points: Float[Tensor, "B N D"],
     mask: Bool[Tensor, "B N"] | None,
-    numbers: Sequence[int],
-    search: Search,
+    component_counts: Sequence[int],
+    options: SearchOptions,
     generator: torch.Generator,
-) -> Found:
-    """The same for sets that are padded together, in parts that stay in the processor's cache."""
+) -> SearchResult:
+    """Search for a mixture of every set in a padded batch."""
+    options = options.for_set_size(points.shape[1])
     canonical, place = canonical_of(points, mask)
-    tried, kept = ([count(number) for number in numbers] for count in (search.num_starts, search.num_kept))
+    most_starts = max(map(options.num_starts, component_counts))
+    num_selected = list(map(options.num_selected, component_counts))
     screened = [
-        screen(canonical[part], mask if mask is None else mask[part], numbers, search, generator)
-        for part in parts_of(points, min(points.shape[1], search.screen_points) * max(tried) * max(numbers))
-    ]
-    starts = Starts(*(torch.cat(parts).double() for parts in zip(*screened, strict=True)))
-    looked_at = features(canonical, mask)
-    climbed = [
-        climb(
-            Points(*(one[part] for one in looked_at)),
-            Starts(*(one[part] for one in starts)),
-            steps=search.max_steps,
-            min_variance=search.min_variance,
-            tol=search.tol,
+        screen(canonical[part], mask if mask is None else mask[part], component_counts, options, generator)
+        for part in cached_parts(
+            len(points), min(points.shape[1], options.screening_points) * most_starts * max(component_counts)
         )
-        for part in parts_of(points, points.shape[1] * sum(kept) * max(numbers))
     ]
-    likelihood = torch.cat([part.log_likelihood for part in climbed])
-    ends = Starts(*(torch.cat(parts) for parts in zip(*(part.starts for part in climbed), strict=True)))
-    preferred = preference(likelihood, ends, looked_at, search).split_with_sizes(kept, dim=1)
-    firsts = torch.tensor([0, *kept[:-1]]).cumsum(0)
-    best = torch.stack([one.argmax(dim=1) for one in preferred], dim=1) + firsts  # (B, C)
-    return Found(
-        *in_place(ends.best(best), place),
+    starts = Mixtures(*(torch.cat(parts).double() for parts in zip(*screened, strict=True)))
+    features = point_features(canonical, mask)
+    fits = [
+        fit_mixtures(
+            features.of_sets(part),
+            starts.of_sets(part),
+            max_steps=options.max_steps,
+            min_variance=options.min_variance,
+            tol=options.tol,
+        )
+        for part in cached_parts(len(points), points.shape[1] * sum(num_selected) * max(component_counts))
+    ]
+    likelihood = torch.cat([fit.log_likelihood for fit in fits])
+    mixtures = Mixtures(*(torch.cat(parts) for parts in zip(*(fit.mixtures for fit in fits), strict=True)))
+    scores = penalized_likelihood(likelihood, mixtures, features, options).split_with_sizes(num_selected, dim=1)
+    first_indices = torch.tensor([0, *num_selected[:-1]]).cumsum(0)
+    best = torch.stack([score.argmax(dim=1) for score in scores], dim=1) + first_indices  # (B, C)
+    return SearchResult(
+        *restore(mixtures.select(best), place),
         likelihood.gather(1, best) - points.shape[2] * place.scale[:, 0].log(),
-        torch.cat([part.steps for part in climbed]),
-        torch.cat([part.converged for part in climbed]),
+        torch.cat([fit.steps for fit in fits]),
+        torch.cat([fit.converged for fit in fits]),
     )
 
 
-def parts_of(points: Float[Tensor, "B N D"], work: int) -> Iterator[slice]:
-    """Some sets after the other: as many at once as stay in the cache, if each takes so many numbers."""
-    at_once = max(1, CACHED // work)
-    return (slice(first, first + at_once) for first in range(0, len(points), at_once))
+def cached_parts(num_sets: int, numbers_per_set: int) -> Iterator[slice]:
+    """Split the sets of a batch into parts that stay in the processor's cache."""
+    size = max(1, CACHE_NUMBERS // numbers_per_set)
+    return (slice(first, first + size) for first in range(0, num_sets, size))
 
 
 def screen(
     points: Float[Tensor, "B N D"],
     mask: Bool[Tensor, "B N"] | None,
-    numbers: Sequence[int],
-    search: Search,
+    component_counts: Sequence[int],
+    options: SearchOptions,
     generator: torch.Generator,
-) -> Starts:
-    """The best few starts for each number of components, next to each other, after a few steps."""
-    points, mask = sample(points.float(), mask, search.screen_points, generator)
-    looked_at = features(points, mask)
-    shown = sample(points, mask, search.shown_points, generator)
-    chosen = list[Starts]()
-    for number in numbers:
-        starts = side_by_side(propose(*shown, number, search, generator))
-        if search.diagonal:
+) -> Mixtures:
+    """Return the best mixtures for each number of components after a few steps, concatenated along S."""
+    points, mask = sample_points(points.float(), mask, options.screening_points, generator)
+    features = point_features(points, mask)
+    proposer_input = sample_points(points, mask, options.proposer_points, generator)
+    selected = list[Mixtures]()
+    for num_components in component_counts:
+        starts = concatenate(initial_mixtures(*proposer_input, num_components, options, generator))
+        if options.diagonal:
             starts = starts._replace(variances=starts.variances.expand_as(starts.means))
-        climbed = climb(looked_at, starts, steps=search.screen_steps, min_variance=TIGHT)
-        preferred = preference(climbed.log_likelihood, climbed.starts, looked_at, search)
-        best = preferred.topk(search.num_kept(number), dim=1).indices
-        chosen.append(with_absent(climbed.starts.best(best), max(numbers)))
-    return side_by_side(chosen)
+        fit = fit_mixtures(features, starts, max_steps=options.screening_steps, min_variance=SCREENING_MIN_VARIANCE)
+        scores = penalized_likelihood(fit.log_likelihood, fit.mixtures, features, options)
+        best = scores.topk(options.num_selected(num_components), dim=1).indices
+        selected.append(pad_components(fit.mixtures.select(best), max(component_counts)))
+    return concatenate(selected)
 
 
-def preference(
-    likelihood: Float[Tensor, "B S"], starts: Starts, points: Points, search: Search
+def penalized_likelihood(
+    likelihood: Float[Tensor, "B S"], mixtures: Mixtures, points: PointFeatures, options: SearchOptions
 ) -> Float[Tensor, "B S"]:
-    """The likelihood, lowered beyond all others where a component holds too few points, perhaps but a close pair."""
-    held = starts.log_weights.exp() * points.sizes[:, None, None]  # (B, S, K)
-    spurious = ((held < search.min_held) & (starts.log_weights > -torch.inf)).any(dim=2)
-    return likelihood - BEYOND * spurious
+    """Return the likelihood, penalized where a component has too few points."""
+    counts = mixtures.log_weights.exp() * points.sizes[:, None, None]  # (B, S, K)
+    spurious = ((counts < options.min_points) & (mixtures.log_weights > -torch.inf)).any(dim=2)
+    return likelihood - SPURIOUS_PENALTY * spurious
 
 
-def propose(
+def initial_mixtures(
     points: Float[Tensor, "B N D"],
     mask: Bool[Tensor, "B N"] | None,
-    number: int,
-    search: Search,
+    num_components: int,
+    options: SearchOptions,
     generator: torch.Generator,
-) -> list[Starts]:
-    """Where to start from, by the network and by k-means++."""
-    starts = list[Starts]()
-    if search.proposer is not None and search.proposals(number):
-        proposals = search.proposer.propose(points, mask, number)
-        starts.append(Starts(*(part.view(len(points), -1, *part.shape[1:]) for part in proposals)))
-    if num_seeds := search.seeds(number):
-        starts.append(seeds(points, mask, num_components=number, num_starts=num_seeds, generator=generator))
-    return starts
+) -> list[Mixtures]:
+    """Return the mixtures that the network proposes and those of k-means++."""
+    mixtures = list[Mixtures]()
+    if options.proposer is not None and options.num_proposals(num_components):
+        proposals = options.proposer.propose(points, mask, num_components)
+        mixtures.append(Mixtures(*(part.view(len(points), -1, *part.shape[1:]) for part in proposals)))
+    if count := options.num_kmeans_starts(num_components):
+        mixtures.append(
+            kmeans_plus_plus(points, mask, num_components=num_components, num_mixtures=count, generator=generator)
+        )
+    return mixtures
 
 
-def sample(
-    points: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None, most: int, generator: torch.Generator
+def sample_points(
+    points: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None, size: int, generator: torch.Generator
 ) -> tuple[Float[Tensor, "B n D"], Bool[Tensor, "B n"] | None]:
-    """At most so many points of each set, at random, absent ones last."""
-    if points.shape[1] <= most:
+    """Draw at most ``size`` points of each set without replacement, padding last."""
+    if points.shape[1] <= size:
         return points, mask
-    lots = torch.rand(points.shape[:2], generator=generator)
-    lots = lots if mask is None else lots.masked_fill(~mask, -1.0)
-    chosen = lots.topk(most, dim=1).indices
-    taken = points.gather(1, chosen[..., None].expand(-1, -1, points.shape[2]))
-    return taken, None if mask is None else mask.gather(1, chosen)
+    keys = torch.rand(points.shape[:2], generator=generator)
+    keys = keys if mask is None else keys.masked_fill(~mask, -1.0)
+    indices = keys.topk(size, dim=1).indices
+    sample = points.gather(1, indices[..., None].expand(-1, -1, points.shape[2]))
+    return sample, None if mask is None else mask.gather(1, indices)
 
 
-def side_by_side(starts: list[Starts]) -> Starts:
-    return Starts(*(torch.cat(parts, dim=1) for parts in zip(*starts, strict=True)))
+def concatenate(mixtures: list[Mixtures]) -> Mixtures:
+    """Concatenate the mixtures of each set."""
+    return Mixtures(*(torch.cat(parts, dim=1) for parts in zip(*mixtures, strict=True)))
 
 
-def with_absent(starts: Starts, number: int) -> Starts:
-    """The same mixtures with as many components as asked for, the further ones of weight zero."""
-    means, variances, log_weights = starts
-    missing = number - means.shape[2]
-    return Starts(
-        torch.nn.functional.pad(means, (0, 0, 0, missing)),
-        torch.nn.functional.pad(variances, (0, 0, 0, missing), value=1.0),
-        torch.nn.functional.pad(log_weights, (0, missing), value=-math.inf),
+def pad_components(mixtures: Mixtures, num_components: int) -> Mixtures:
+    """Add components of weight zero."""
+    means, variances, log_weights = mixtures
+    missing = num_components - means.shape[2]
+    return Mixtures(
+        pad(means, (0, 0, 0, missing)),
+        pad(variances, (0, 0, 0, missing), value=1.0),
+        pad(log_weights, (0, missing), value=-math.inf),
     )
 
 
-def in_place(starts: Starts, place: Place) -> Starts:
-    """Where the points really lie, and as wide as they really are."""
+def restore(mixtures: Mixtures, place: Place) -> Mixtures:
+    """Transform mixtures of canonical points to the coordinates of the data."""
     shift, scale = place.shift[:, None], place.scale[:, None]  # (B, 1, 1, D), (B, 1, 1, 1)
-    return Starts(starts.means * scale + shift, starts.variances * scale.square(), starts.log_weights)
+    return Mixtures(mixtures.means * scale + shift, mixtures.variances * scale.square(), mixtures.log_weights)

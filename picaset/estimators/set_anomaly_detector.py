@@ -1,10 +1,9 @@
-"""Which elements do not belong to their set, with scikit-learn's face."""
+"""Detection of the elements that do not belong to their set, with the scikit-learn API."""
 
 import math
-import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,45 +13,48 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from picaset.checks import check_choice, check_positive
-from picaset.estimators.saved import read_estimator, write_estimator
-from picaset.estimators.synthetic_anomalies import SMALLEST, Examples, labelled, made_odd
-from picaset.estimators.validation import BaseEstimator, check_is_fitted, check_random_state, read_sets
+from picaset.estimators.base import SetNetworkEstimator, split_by_set
+from picaset.estimators.set_training import optimizer_step
+from picaset.estimators.synthetic_anomalies import MIN_SIZE, Examples, labelled_examples, swapped_examples
+from picaset.estimators.validation import check_above_zero, draw_seed, read_sets, seeded_torch
 from picaset.networks.element_scorer import ElementPool, ElementScorer
 from picaset.sets import SetBatch
 
 Floats = NDArray[np.float64]
-SHARE_ODD = 0.85
-"""Of the training sets that are made, those with an odd element: the network also has to know when there is none."""
+ANOMALY_RATE = 0.85
+"""Share of the synthetic training sets with an anomaly; from the others the network learns that a set may have none."""
+NUM_PROGRESS_LINES = 10
+"""Approximate number of lines that a verbose fit prints."""
 
-TOLD = 10
-"""About how often a verbose fit tells how far it is, beside the first step."""
 
+class SetAnomalyDetector(SetNetworkEstimator):
+    """Find the elements that do not belong to their set, even if each is ordinary by itself.
 
-class SetAnomalyDetector(BaseEstimator):
-    """Find the elements that do not belong to their set, though each may be ordinary by itself.
-
-    Without labels it learns by making odd sets: an element of a set is swapped for one of another set, and a network
-    (SA + GPB of the paper's Table 4) learns to find it. A few elements of the given sets may be odd themselves. It
-    needs many sets, since what belongs together is learned from them; their sizes do not matter, neither in training
-    nor later.
+    Without labels, training is self-supervised: an element of a set is replaced by an element of another set, and a
+    network (SA + GPB of the paper's Table 4) learns to find it. A few elements of the training sets may be anomalous
+    themselves. The network learns from the sets what belongs together, so it needs many; they may have any sizes, and
+    sizes other than in training are possible in prediction.
 
     Args:
-        pool: ``"generalized"`` (GPB), ``"picaso"`` (PB) or ``"attention"`` (PMA).
-        dim: Features inside the network.
-        num_heads: Attention heads; divides ``dim``.
-        num_steps: Steps of the cascade.
-        max_iter: Training steps.
-        batch_size: Sets of a step.
-        learning_rate: Of Adam, at its highest.
-        contamination: ``"auto"`` calls an element odd if it is more likely so than not; a number calls this share of
-            the elements seen in ``fit`` odd.
-        random_state: Seed, generator or None, as everywhere in scikit-learn.
-        verbose: Tell on the error stream how far ``fit`` is.
+        pool: Pooling operator: ``"generalized"`` (GPB), ``"picaso"`` (PB) or ``"attention"`` (PMA).
+        dim: Width of the network.
+        num_heads: Number of attention heads; divides ``dim``.
+        num_steps: Number of steps of the cascade.
+        max_iter: Number of training steps.
+        batch_size: Number of sets per training step.
+        learning_rate: Peak learning rate of Adam.
+        contamination: ``"auto"`` predicts an anomaly where its probability exceeds one half; a number between 0 and 1
+            is the share of the elements in ``fit`` above the threshold.
+        random_state: Seed, ``RandomState`` or None, as in scikit-learn.
+        verbose: Whether ``fit`` prints its progress to standard error.
 
     Attributes:
         network_: The trained network.
-        threshold_: Elements with a higher score are called odd.
-        loss_curve_: The loss at each training step.
+        threshold_: Score above which an element is predicted to be an anomaly.
+        loss_curve_: Loss of every training step.
+        mean_: Mean of each feature in ``fit``.
+        scale_: Standard deviation of each feature in ``fit``; 1 for constant features.
+        n_features_in_: Number of features of an element.
 
     Example:
         >>> random = np.random.default_rng(0)
@@ -62,7 +64,7 @@ class SetAnomalyDetector(BaseEstimator):
         array([2])
     """
 
-    n_features_in_: int
+    _network_class = ElementScorer
 
     def __init__(
         self,
@@ -90,30 +92,22 @@ class SetAnomalyDetector(BaseEstimator):
         self.verbose = verbose
 
     def fit(self, sets: Sequence[ArrayLike], labels: Sequence[ArrayLike] | None = None) -> "SetAnomalyDetector":
-        """Learn from sets, each (n, D) with an n of its own.
-
-        ``labels``, if there are any, are for each set a row of truth values, True for an element that is odd.
-        """
+        """Train on sets, arrays (n, D) of any sizes n; ``labels`` has n booleans for each set, True for anomalies."""
         self._check_parameters()
         arrays = read_sets(sets, caller="SetAnomalyDetector.fit")
-        marks = None if labels is None else read_labels(labels, arrays)
-        check_enough(arrays, needed=1 if marks else 2)
-        rows = np.concatenate(arrays)
-        self.n_features_in_ = int(rows.shape[1])
-        self.mean_: Floats = rows.mean(axis=0)
-        deviation = rows.std(axis=0)
-        self.scale_: Floats = np.where(deviation > 0, deviation, 1.0)
-        shown = [(one - self.mean_) / self.scale_ for one in arrays]
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        element_labels = None if labels is None else read_labels(labels, arrays)
+        check_enough(arrays, required=1 if element_labels else 2)
+        self._fit_standardization(np.concatenate(arrays))
+        standardized = self._standardize(arrays)
+        seed = draw_seed(self.random_state)
         generator = np.random.default_rng(seed)
 
-        def examples() -> Examples:
-            if marks is not None:
-                return labelled(shown, marks, self.batch_size, generator=generator)
-            return made_odd(shown, self.batch_size, share_odd=SHARE_ODD, generator=generator)
+        def draw_examples() -> Examples:
+            if element_labels is not None:
+                return labelled_examples(standardized, element_labels, self.batch_size, generator=generator)
+            return swapped_examples(standardized, self.batch_size, anomaly_rate=ANOMALY_RATE, generator=generator)
 
-        with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
-            torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
+        with seeded_torch(seed):
             self.network_ = ElementScorer(
                 2 * self.n_features_in_,
                 dim=self.dim,
@@ -123,7 +117,7 @@ class SetAnomalyDetector(BaseEstimator):
                 form="authors",
                 norm=True,
             )
-        self.loss_curve_ = self._train(examples)
+        self.loss_curve_ = self._train(draw_examples)
         self.threshold_ = 0.0
         if self.contamination != "auto":
             scores = np.concatenate(self.score_elements(arrays))
@@ -131,128 +125,94 @@ class SetAnomalyDetector(BaseEstimator):
         return self
 
     def score_elements(self, sets: Sequence[ArrayLike]) -> list[Floats]:
-        """For each set, the logarithm of the odds that each of its elements does not belong to it."""
-        check_is_fitted(self)
-        arrays = read_sets(sets, caller="SetAnomalyDetector.score_elements")
-        if arrays[0].shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"SetAnomalyDetector: sets must have {self.n_features_in_} columns, as in fit; "
-                f"got {arrays[0].shape[1]}."
-            )
-        shown = [beside_their_middle((one - self.mean_) / self.scale_) for one in arrays]
+        """Return for each set the log-odds that each of its elements is an anomaly."""
+        standardized = self._read_standardized(sets, method="score_elements")
+        batch = SetBatch.from_list([torch.as_tensor(network_inputs(elements)).float() for elements in standardized])
         with torch.no_grad():
-            scores = self.network_(SetBatch.from_list([torch.as_tensor(one).float() for one in shown]))
-        return np.split(scores.double().numpy(), np.cumsum([len(one) for one in arrays])[:-1])
+            scores = self.network_(batch)
+        return split_by_set(scores.double().numpy(), standardized)
 
     def predict(self, sets: Sequence[ArrayLike]) -> list[NDArray[np.bool_]]:
-        """For each set, which of its elements are odd; there may be none."""
+        """Return for each set a boolean per element, True for anomalies; a set may have none."""
         return [scores > self.threshold_ for scores in self.score_elements(sets)]
 
     def fit_predict(self, sets: Sequence[ArrayLike]) -> list[NDArray[np.bool_]]:
-        """Learn from sets, and say which of their own elements are odd."""
+        """Train without labels, and return ``predict`` of the same sets."""
         return self.fit(sets).predict(sets)
 
     def find_odd(self, sets: Sequence[ArrayLike]) -> NDArray[np.int64]:
-        """The most suspicious element of each set, odd or not."""
+        """Return the index of the element with the highest score in each set, whether or not it is an anomaly."""
         return np.array([int(scores.argmax()) for scores in self.score_elements(sets)])
 
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the detector to a directory, as JSON and safetensors."""
-        check_is_fitted(self)
-        learned = {
-            "mean": self.mean_.tolist(),
-            "scale": self.scale_.tolist(),
-            "threshold": self.threshold_,
-            "loss_curve": self.loss_curve_,
-        }
-        write_estimator(directory, self, self.network_, learned)
+    def _fitted_state(self) -> dict[str, Any]:
+        return {"threshold": self.threshold_, "loss_curve": self.loss_curve_}
 
-    @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> "SetAnomalyDetector":
-        """A detector as it was saved; runs nothing of a stranger's."""
-        parameters, learned, path = read_estimator(directory, name=cls.__name__)
-        try:
-            detector = cls(**parameters)
-            detector.mean_, detector.scale_ = (np.array(learned[name], dtype=float) for name in ("mean", "scale"))
-            detector.threshold_, detector.loss_curve_ = float(learned["threshold"]), list(learned["loss_curve"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} does not fit a detector: {error}.") from None
-        detector.n_features_in_ = len(detector.mean_)
-        detector.network_ = ElementScorer.from_pretrained(directory)
-        if detector.network_.dim_in != 2 * detector.n_features_in_:
-            raise ValueError(f"{directory} holds the network of another detector than its {path.name} describes.")
-        return detector
+    def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
+        self.threshold_, self.loss_curve_ = float(learned["threshold"]), list(learned["loss_curve"])
+        return {"dim_in": 2 * self.n_features_in_}
 
     def _check_parameters(self) -> None:
         caller = type(self).__name__
         check_choice(self.pool, ("generalized", "picaso", "attention"), caller=caller, name="pool")
         check_positive(caller=caller, max_iter=self.max_iter, batch_size=self.batch_size)
-        if not self.learning_rate > 0:
-            raise ValueError(f"{caller}: learning_rate must be above 0; got {self.learning_rate}.")
+        check_above_zero(caller=caller, learning_rate=self.learning_rate)
         if self.contamination != "auto" and not (
             isinstance(self.contamination, int | float) and 0 < self.contamination < 1
         ):
             raise ValueError(f"{caller}: contamination must be 'auto' or between 0 and 1; got {self.contamination!r}.")
 
-    def _train(self, examples: Any) -> list[float]:
+    def _train(self, draw_examples: Callable[[], Examples]) -> list[float]:
         network, losses = self.network_.train(), list[float]()
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=self.max_iter)
-        told, began = math.ceil(self.max_iter / TOLD), time.monotonic()
+        print_every, start = math.ceil(self.max_iter / NUM_PROGRESS_LINES), time.monotonic()
         for step in range(1, self.max_iter + 1):
-            loss = loss_of(network, examples())
-            optimizer.zero_grad()
-            loss.backward()  # pyright: ignore[reportUnknownMemberType]
-            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-            optimizer.step()  # pyright: ignore[reportUnknownMemberType]
+            losses.append(optimizer_step(network, optimizer, examples_loss(network, draw_examples())))
             schedule.step()
-            losses.append(float(loss.detach()))
-            if self.verbose and (step in (1, self.max_iter) or step % told == 0):
-                seconds = time.monotonic() - began
-                left = f", about {seconds / step * (self.max_iter - step):.0f} s to go" if step > 1 else ""
-                print(f"step {step} of {self.max_iter}, loss {losses[-1]:.3f}{left}", file=sys.stderr, flush=True)
+            if self.verbose and (step in (1, self.max_iter) or step % print_every == 0):
+                seconds = (time.monotonic() - start) / step * (self.max_iter - step)
+                remaining = f", about {seconds:.0f} s to go" if step > 1 else ""
+                print(f"step {step} of {self.max_iter}, loss {losses[-1]:.3f}{remaining}", file=sys.stderr, flush=True)
         network.eval()
         return losses
 
 
-def loss_of(network: ElementScorer, examples: Examples) -> Tensor:
-    """Of every element by itself, and where a set has odd ones, of these among the others."""
-    mask, odd = torch.as_tensor(examples.mask), torch.as_tensor(examples.odd)
-    sets = [beside_their_middle(one[here]) for one, here in zip(examples.elements, examples.mask, strict=True)]
-    elements = torch.zeros(*mask.shape, sets[0].shape[1])
-    elements[mask] = torch.as_tensor(np.concatenate(sets)).float()
+def examples_loss(network: ElementScorer, examples: Examples) -> Tensor:
+    """Return the binary cross-entropy of all elements plus the cross-entropy of the anomalies among their set."""
+    mask, anomalous = torch.as_tensor(examples.mask), torch.as_tensor(examples.anomalous)
+    inputs = [network_inputs(values[present]) for values, present in zip(examples.elements, examples.mask, strict=True)]
+    elements = torch.zeros(*mask.shape, inputs[0].shape[1])
+    elements[mask] = torch.as_tensor(np.concatenate(inputs)).float()
     scores = network(elements, mask)
-    loss = binary_cross_entropy_with_logits(scores[mask], odd[mask].float())
-    if not bool(odd.any()):
-        return loss
-    return loss - scores.log_softmax(dim=1)[odd].mean()
+    loss = binary_cross_entropy_with_logits(scores[mask], anomalous[mask].float())
+    return loss - scores.log_softmax(dim=1)[anomalous].mean() if bool(anomalous.any()) else loss
 
 
-def beside_their_middle(elements: Floats) -> Floats:
-    """The elements, and how far each is from the median of its set: (n, 2 D)."""
+def network_inputs(elements: Floats) -> Floats:
+    """Concatenate the features of each element and their difference from the median of the set, (n, 2 D)."""
     return np.concatenate([elements, elements - np.median(elements, axis=0)], axis=1)
 
 
 def read_labels(labels: Sequence[ArrayLike], arrays: Sequence[Floats]) -> list[NDArray[np.bool_]]:
     if len(labels) != len(arrays):
         raise ValueError(f"SetAnomalyDetector.fit: expected labels for {len(arrays)} sets; got {len(labels)}.")
-    marks = list[NDArray[np.bool_]]()
-    for index, (one, array) in enumerate(zip(labels, arrays, strict=True)):
-        mark = np.asarray(one)
-        if mark.shape != (len(array),) or not np.isin(mark, (0, 1)).all():
+    result = list[NDArray[np.bool_]]()
+    for index, (values, array) in enumerate(zip(labels, arrays, strict=True)):
+        label = np.asarray(values)
+        if label.shape != (len(array),) or not np.isin(label, (0, 1)).all():
             raise ValueError(
-                f"SetAnomalyDetector.fit: the labels of set {index} must be {len(array)} truth values, one for each "
-                f"element; got {mark.tolist()!r}."
+                f"SetAnomalyDetector.fit: the labels of set {index} must be {len(array)} booleans, one for each "
+                f"element; got {label.tolist()!r}."
             )
-        marks.append(mark.astype(np.bool_))
-    if not any(mark.any() for mark in marks):
-        raise ValueError("SetAnomalyDetector.fit: no element is labelled as odd; fit without labels instead.")
-    return marks
+        result.append(label.astype(np.bool_))
+    if not any(label.any() for label in result):
+        raise ValueError("SetAnomalyDetector.fit: no element is labelled as an anomaly; fit without labels instead.")
+    return result
 
 
-def check_enough(arrays: Sequence[Floats], *, needed: int) -> None:
-    large = sum(len(one) >= SMALLEST for one in arrays)
-    if large < needed or len(arrays) < needed:
+def check_enough(arrays: Sequence[Floats], *, required: int) -> None:
+    count = sum(len(array) >= MIN_SIZE for array in arrays)
+    if count < required:
         raise ValueError(
-            f"SetAnomalyDetector.fit: expected at least {needed} sets of {SMALLEST} elements or more; got {large}."
+            f"SetAnomalyDetector.fit: expected at least {required} sets of {MIN_SIZE} elements or more; got {count}."
         )

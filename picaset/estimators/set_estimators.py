@@ -1,11 +1,5 @@
-"""One or several numbers for each set, with scikit-learn's face.
+"""Classification and regression of sets of vectors, with the scikit-learn API."""
 
-What the classifier and the regressor of sets share: a small network, its training, its memory on disk.
-
-Which class a set belongs to, with scikit-learn's face.
-"""
-
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -16,17 +10,23 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
 from picaset.checks import check_choice, check_positive
-from picaset.estimators.saved import read_estimator, write_estimator
-from picaset.estimators.set_training import Loss, Schedule, in_batches, kept_for_validation, outputs_of, train_network
+from picaset.estimators.base import SetNetworkEstimator, mean_and_scale, split_by_set
+from picaset.estimators.set_training import (
+    Loss,
+    draw_validation_indices,
+    inference_batches,
+    predict_sets,
+    train_network,
+)
 from picaset.estimators.validation import (
-    BaseEstimator,
     ClassifierMixin,
     RegressorMixin,
+    check_above_zero,
     check_classification_targets,
-    check_is_fitted,
-    check_random_state,
     compute_class_weight,
+    draw_seed,
     read_sets,
+    seeded_torch,
 )
 from picaset.networks.set_networks import Encoder
 from picaset.networks.set_predictor import ENCODERS, POOLS, PredictorPool, SetPredictor
@@ -34,14 +34,12 @@ from picaset.networks.set_predictor import ENCODERS, POOLS, PredictorPool, SetPr
 Floats = NDArray[np.float64]
 
 
-class SetEstimator(BaseEstimator):
-    """A network on sets of vectors of any sizes, fitted until it gets no better on sets that were kept from it.
+class SupervisedSetEstimator(SetNetworkEstimator):
+    """Base class of :class:`SetClassifier` and :class:`SetRegressor`, which define the targets and the loss."""
 
-    Subclasses say what the network predicts and what is lost by a wrong prediction.
-    """
-
-    network_: SetPredictor
-    n_features_in_: int
+    _network_class = SetPredictor
+    validation_curve_: list[float]
+    best_epoch_: int
 
     def __init__(
         self,
@@ -77,84 +75,57 @@ class SetEstimator(BaseEstimator):
         self.random_state = random_state
 
     def element_importance(self, sets: Sequence[ArrayLike]) -> list[Floats]:
-        """For each set, the share that each of its elements has in the prediction; the shares of a set sum to one.
+        """Return for each set the importance of each of its elements for the prediction; sums to one over a set.
 
-        With ``pool="picaso"``, ``"attention"`` or ``"gated"`` these are the weights of attention (of the last step,
-        averaged over heads): where the network looks. With ``"mean"``, ``"sum"`` and ``"max"``, which look everywhere,
-        they are how much the network's output changes when the element is left out. With an encoder other than
-        ``"elementwise"`` an element also stands for what it learned of the others.
+        With ``pool="picaso"``, ``"attention"`` or ``"gated"``, importance is the attention weight at the last step,
+        averaged over heads. With ``"mean"``, ``"sum"`` and ``"max"``, it is the normalized change of the network's
+        output when the element is removed. With an encoder other than ``"elementwise"``, the pool reads encoded
+        elements, which also contain information about the other elements of the set.
         """
-        shown = self._shown(sets, method="element_importance")
+        standardized = self._read_standardized(sets, method="element_importance")
         with torch.no_grad():
-            shares = torch.cat([self.network_.importance(batch) for batch in in_batches(shown)])
-        return np.split(shares.double().numpy(), np.cumsum([len(one) for one in shown])[:-1])
+            weights = [self.network_.importance(batch) for batch in inference_batches(to_tensors(standardized))]
+        return split_by_set(torch.cat(weights).double().numpy(), standardized)
 
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to a directory, as JSON and safetensors."""
-        check_is_fitted(self)
-        learned = dict(
-            mean=self.mean_.tolist(),
-            scale=self.scale_.tolist(),
-            loss_curve=self.loss_curve_,
-            validation_curve=self.validation_curve_,
-            best_epoch=self.best_epoch_,
-            **self._learned(),
-        )
-        write_estimator(directory, self, self.network_, learned)
+    def _fitted_state(self) -> dict[str, Any]:
+        return {
+            "loss_curve": self.loss_curve_,
+            "validation_curve": self.validation_curve_,
+            "best_epoch": self.best_epoch_,
+        }
 
-    @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> Any:
-        """An estimator as it was saved; runs nothing of a stranger's."""
-        parameters, learned, path = read_estimator(directory, name=cls.__name__)
-        try:
-            estimator = cls(**parameters)
-            estimator.mean_, estimator.scale_ = (np.array(learned[name], dtype=float) for name in ("mean", "scale"))
-            estimator.loss_curve_ = [float(loss) for loss in learned["loss_curve"]]
-            estimator.validation_curve_ = [float(loss) for loss in learned["validation_curve"]]
-            estimator.best_epoch_ = int(learned["best_epoch"])
-            num_outputs = estimator._learn(learned)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} does not fit a {cls.__name__}: {error}.") from None
-        estimator.n_features_in_ = len(estimator.mean_)
-        estimator.network_ = SetPredictor.from_pretrained(directory)
-        config = estimator.network_.config
-        if (config["dim_in"], config["dim_out"]) != (estimator.n_features_in_, num_outputs):
-            raise ValueError(f"{directory} holds the network of another estimator than {path.name} describes.")
-        return estimator
-
-    def _learned(self) -> dict[str, Any]:
-        """What ``fit`` found beyond the network, as JSON values."""
-        raise NotImplementedError
-
-    def _learn(self, learned: dict[str, Any]) -> int:
-        """Take that from where it was saved; returns how many numbers the network has to predict."""
-        raise NotImplementedError
+    def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
+        self.loss_curve_ = [float(loss) for loss in learned["loss_curve"]]
+        self.validation_curve_ = [float(loss) for loss in learned["validation_curve"]]
+        self.best_epoch_ = int(learned["best_epoch"])
+        return {"dim_in": self.n_features_in_}
 
     def _fit(
         self,
         arrays: list[Floats],
         groups: NDArray[np.int64],
         num_outputs: int,
-        prepare: Callable[[NDArray[np.int64]], tuple[Tensor, Loss]],
+        prepare_targets: Callable[[NDArray[np.int64]], tuple[Tensor, Loss]],
     ) -> None:
-        """Train on sets; ``prepare`` gives targets and loss, knowing which sets are trained on."""
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        """Train the network, with a validation split that is stratified by ``groups``.
+
+        ``prepare_targets`` receives the indices of the training sets, and returns the targets of all sets and the loss.
+        """
+        seed = draw_seed(self.random_state)
         generator = np.random.default_rng(seed)
-        kept = np.array([], dtype=np.int64)
+        validation_indices = np.array([], dtype=np.int64)
         if self.early_stopping:
-            kept = kept_for_validation(groups, self.validation_fraction, generator=generator)
-            if not len(kept):
+            validation_indices = draw_validation_indices(groups, self.validation_fraction, generator=generator)
+            if not len(validation_indices):
                 raise ValueError(
-                    f"{type(self).__name__}.fit: {len(arrays)} sets are too few to keep {self.validation_fraction:.0%} "
+                    f"{type(self).__name__}.fit: {len(arrays)} sets are too few to use {self.validation_fraction:.0%} "
                     "of them for early stopping; pass early_stopping=False, or a larger validation_fraction."
                 )
-        used = np.setdiff1d(np.arange(len(arrays)), kept)
-        targets, loss_of = prepare(used)
-        rows = np.concatenate([arrays[int(index)] for index in used])
-        self.n_features_in_ = int(rows.shape[1])
-        self.mean_, self.scale_ = standard(rows)
-        with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
-            torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
+        training_indices = np.setdiff1d(np.arange(len(arrays)), validation_indices)
+        targets, loss_function = prepare_targets(training_indices)
+        rows = np.concatenate([arrays[int(index)] for index in training_indices])
+        self._fit_standardization(rows)
+        with seeded_torch(seed):
             self.network_ = SetPredictor(
                 self.n_features_in_,
                 num_outputs,
@@ -163,57 +134,30 @@ class SetEstimator(BaseEstimator):
                 encoder=self.encoder,
                 num_heads=self.num_heads,
                 num_steps=self.num_steps,
-                typical_size=len(rows) / len(used),
+                typical_size=len(rows) / len(training_indices),
                 dropout=self.dropout,
             )
-            curves = train_network(
+            self.loss_curve_, self.validation_curve_, self.best_epoch_ = train_network(
                 self.network_,
-                self._standardised(arrays),
+                to_tensors(self._standardize(arrays)),
                 targets,
-                loss_of,
-                Schedule(
-                    max_iter=self.max_iter,
-                    patience=self.n_iter_no_change,
-                    batch_size=self.batch_size,
-                    learning_rate=self.learning_rate,
-                    weight_decay=self.weight_decay,
-                ),
-                kept=kept,
+                loss_function,
+                validation_indices=validation_indices,
+                max_epochs=self.max_iter,
+                patience=self.n_iter_no_change,
+                batch_size=self.batch_size,
+                learning_rate=self.learning_rate,
+                weight_decay=self.weight_decay,
                 generator=generator,
             )
-        self.loss_curve_, self.validation_curve_, self.best_epoch_ = curves.training, curves.validation, curves.best
 
     def _outputs(self, sets: Sequence[ArrayLike], *, method: str) -> Floats:
-        """What the network says of every set, (B, O)."""
-        shown = self._shown(sets, method=method)
-        return outputs_of(self.network_, shown).double().numpy()
+        """Return the outputs of the network for every set, (B, O)."""
+        standardized = to_tensors(self._read_standardized(sets, method=method))
+        return predict_sets(self.network_, standardized).double().numpy()
 
-    def _shown(self, sets: Sequence[ArrayLike], *, method: str) -> list[Tensor]:
-        """Sets as the network was trained to see them."""
-        check_is_fitted(self)
-        caller = type(self).__name__
-        arrays = read_sets(sets, caller=f"{caller}.{method}")
-        if arrays[0].shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"{caller}: sets must have {self.n_features_in_} columns, as in fit; got {arrays[0].shape[1]}."
-            )
-        return self._standardised(arrays)
-
-    def _standardised(self, arrays: Sequence[Floats]) -> list[Tensor]:
-        found = [torch.as_tensor((one - self.mean_) / self.scale_).float() for one in arrays]
-        for index, one in enumerate(found):
-            wrong = (~one.isfinite()).nonzero()
-            if len(wrong):
-                row, column = map(int, wrong[0])
-                raise ValueError(
-                    f"{type(self).__name__}: numbers must be like those of fit, whose column {column} has mean "
-                    f"{self.mean_[column]:.4g} and deviation {self.scale_[column]:.4g}; set {index} has "
-                    f"{arrays[index][row, column]:.4g} in row {row}. Is it in other units?"
-                )
-        return found
-
-    def _read(self, sets: Sequence[ArrayLike], y: Any) -> list[Floats]:
-        """The sets to be fitted; refuses parameters that make no sense, and targets that are not theirs."""
+    def _read_training_sets(self, sets: Sequence[ArrayLike], targets: NDArray[Any]) -> list[Floats]:
+        """Validate the parameters, the sets and the number of targets."""
         caller = type(self).__name__
         check_choice(self.pool, POOLS, caller=caller, name="pool")
         check_choice(self.encoder, ENCODERS, caller=caller, name="encoder")
@@ -224,57 +168,57 @@ class SetEstimator(BaseEstimator):
             batch_size=self.batch_size,
             num_steps=self.num_steps,
         )
-        if not self.learning_rate > 0:
-            raise ValueError(f"{caller}: learning_rate must be above 0; got {self.learning_rate}.")
+        check_above_zero(caller=caller, learning_rate=self.learning_rate)
         if not self.weight_decay >= 0:
             raise ValueError(f"{caller}: weight_decay must not be negative; got {self.weight_decay}.")
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"{caller}: validation_fraction must be between 0 and 1; got {self.validation_fraction}.")
         arrays = read_sets(sets, caller=f"{caller}.fit")
-        if len(y) != len(arrays):
-            raise ValueError(f"{caller}.fit: expected a target for each of {len(arrays)} sets; got {len(y)}.")
+        if len(targets) != len(arrays):
+            raise ValueError(f"{caller}.fit: expected a target for each of {len(arrays)} sets; got {len(targets)}.")
         return arrays
 
 
-def standard(rows: Floats) -> tuple[Floats, Floats]:
-    """The mean and the deviation of each column; one where it does not vary."""
-    deviation = rows.std(axis=0)
-    return rows.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
+def to_tensors(arrays: Sequence[Floats]) -> list[Tensor]:
+    return [torch.as_tensor(array).float() for array in arrays]
 
 
-class SetClassifier(ClassifierMixin, SetEstimator):
-    """Classify sets of vectors of any sizes (multiple-instance learning: bags have labels, elements have none).
+class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
+    """Classify sets of vectors (multiple-instance learning: bags have labels, elements have none).
 
-    A small network reads the elements, pools them and decides; the order of the elements does not matter. It is
-    trained until it gets no better on some sets that are kept from it. Features are standardised by what the sets
-    that it trains on have.
+    A small network encodes the elements, pools them to one vector and classifies it. Sets may have any sizes, and the
+    order of the elements does not matter. Features are standardized by their mean and standard deviation in the sets
+    used for training.
 
     Args:
-        pool: How elements become one vector: ``"picaso"`` asks again and again, ``"attention"`` once, ``"gated"``
-            weighs each element by itself (Ilse 2018), ``"mean"``, ``"sum"`` and ``"max"`` weigh nothing.
-        encoder: ``"elementwise"`` reads every element by itself; ``"induced"`` and ``"self"`` let elements attend to
-            each other first, which needs more sets to learn from.
-        dim: Features inside the network.
-        num_heads: Attention heads; divides ``dim``.
-        num_steps: Steps of the cascade of ``"picaso"``.
-        dropout: Share of features left out while training.
-        max_iter: Epochs at most.
-        early_stopping: Whether to keep some sets, to stop when the loss on them has not fallen for
-            ``n_iter_no_change`` epochs, and to take the network that was best on them.
-        validation_fraction: Share of the sets of each class that is kept.
-        n_iter_no_change: Epochs to wait for something better.
-        batch_size: Sets of a training step.
-        learning_rate: Of AdamW.
-        weight_decay: Of AdamW.
-        class_weight: None, ``"balanced"``, or a weight for each class.
-        random_state: Seed, generator or None, as everywhere in scikit-learn.
+        pool: Pooling operator: ``"picaso"`` (repeated attention), ``"attention"`` (attention with one learned query),
+            ``"gated"`` (gated attention, Ilse 2018), ``"mean"``, ``"sum"`` or ``"max"``.
+        encoder: ``"elementwise"`` encodes every element by itself; with ``"induced"`` and ``"self"`` elements attend to
+            each other first, which needs more training sets.
+        dim: Width of the network.
+        num_heads: Number of attention heads; divides ``dim``.
+        num_steps: Number of attention steps of ``"picaso"``.
+        dropout: Dropout probability.
+        max_iter: Maximum number of epochs.
+        early_stopping: Whether to stop when the loss on a validation split has not improved for
+            ``n_iter_no_change`` epochs, and to keep the weights with the lowest validation loss.
+        validation_fraction: Share of the sets of each class in the validation split.
+        n_iter_no_change: Number of epochs without improvement before training stops.
+        batch_size: Number of sets per training step.
+        learning_rate: Learning rate of AdamW.
+        weight_decay: Weight decay of AdamW.
+        class_weight: None, ``"balanced"``, or a dictionary with the weight of each class in the loss.
+        random_state: Seed, ``RandomState`` or None, as in scikit-learn.
 
     Attributes:
-        classes_: The labels, sorted.
+        classes_: The class labels, sorted.
         network_: The trained network.
-        mean_, scale_: What features are standardised by.
-        loss_curve_, validation_curve_: The loss of every epoch, on the sets trained on and on those kept.
-        best_epoch_: The epoch whose network was taken.
+        mean_: Mean of each feature in the training sets.
+        scale_: Standard deviation of each feature in the training sets; 1 for constant features.
+        loss_curve_: Training loss of every epoch.
+        validation_curve_: Validation loss of every epoch; empty without early stopping.
+        best_epoch_: Epoch whose weights the network has.
+        n_features_in_: Number of features of an element.
 
     Example:
         >>> random = np.random.default_rng(0)
@@ -307,34 +251,23 @@ class SetClassifier(ClassifierMixin, SetEstimator):
         class_weight: Literal["balanced"] | dict[Any, float] | None = None,
         random_state: Any = None,
     ) -> None:
-        SetEstimator.__init__(
-            self,
-            pool,
-            encoder=encoder,
-            dim=dim,
-            num_heads=num_heads,
-            num_steps=num_steps,
-            dropout=dropout,
-            max_iter=max_iter,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            random_state=random_state,
-        )
+        SupervisedSetEstimator.__init__(
+            self, pool, encoder=encoder, dim=dim, num_heads=num_heads, num_steps=num_steps, dropout=dropout,
+            max_iter=max_iter, early_stopping=early_stopping, validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change, batch_size=batch_size, learning_rate=learning_rate,
+            weight_decay=weight_decay, random_state=random_state,
+        )  # fmt: skip
         self.class_weight = class_weight
 
     def fit(self, sets: Sequence[ArrayLike], y: ArrayLike) -> "SetClassifier":
-        """Learn from sets, each (n, D) with an n of its own, and a label for each."""
+        """Train on sets, arrays (n, D) of any sizes n, with a class label for each."""
         labels = np.asarray(y)
         if labels.ndim != 1:
             raise ValueError(f"SetClassifier.fit: expected one label for each set; got labels of shape {labels.shape}.")
-        arrays = self._read(sets, labels)
+        arrays = self._read_training_sets(sets, labels)
         if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-            wrong = int(np.argmin(np.isfinite(labels)))
-            raise ValueError(f"SetClassifier.fit: labels must be finite; that of set {wrong} is {labels[wrong]}.")
+            index = int(np.argmin(np.isfinite(labels)))
+            raise ValueError(f"SetClassifier.fit: labels must be finite; the label of set {index} is {labels[index]}.")
         check_classification_targets(labels)
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
@@ -343,54 +276,76 @@ class SetClassifier(ClassifierMixin, SetEstimator):
             weights = compute_class_weight(self.class_weight, classes=classes, y=labels)
             if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
                 raise ValueError(
-                    "SetClassifier.fit: class_weight must give finite numbers, none negative and one above 0; "
+                    "SetClassifier.fit: class_weight must contain finite numbers, none negative and one above 0; "
                     f"got {self.class_weight}."
                 )
 
-        def prepare(used: NDArray[np.int64]) -> tuple[Tensor, Loss]:
-            weights = compute_class_weight(self.class_weight, classes=classes, y=labels[used])
-            return torch.as_tensor(codes), weighted_loss(torch.as_tensor(weights).float())
+        def prepare_targets(training_indices: NDArray[np.int64]) -> tuple[Tensor, Loss]:
+            weights = compute_class_weight(self.class_weight, classes=classes, y=labels[training_indices])
+            weight = torch.as_tensor(weights).float()
+            return torch.as_tensor(codes), lambda outputs, targets: cross_entropy(outputs, targets, weight)
 
-        self._fit(arrays, codes.astype(np.int64), len(classes), prepare)
+        self._fit(arrays, codes.astype(np.int64), len(classes), prepare_targets)
         self.classes_ = classes
         return self
 
     def predict_proba(self, sets: Sequence[ArrayLike]) -> Floats:
-        """How likely each class is, for every set; columns are in the order of ``classes_``."""
-        outputs = self._outputs(sets, method="predict_proba")
-        likely = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-        return likely / likely.sum(axis=1, keepdims=True)
+        """Return the probability of each class for every set; columns are in the order of ``classes_``."""
+        logits = self._outputs(sets, method="predict_proba")
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return powers / powers.sum(axis=1, keepdims=True)
 
     def predict(self, sets: Sequence[ArrayLike]) -> NDArray[Any]:
-        """The most likely class of every set."""
-        likely = self.predict_proba(sets)
-        return self.classes_[likely.argmax(axis=1)]
+        """Return the most likely class of every set."""
+        most_likely = self.predict_proba(sets).argmax(axis=1)
+        return self.classes_[most_likely]
 
-    def _learned(self) -> dict[str, Any]:
-        return {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
+    def _fitted_state(self) -> dict[str, Any]:
+        classes = {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
+        return SupervisedSetEstimator._fitted_state(self) | classes
 
-    def _learn(self, learned: dict[str, Any]) -> int:
+    def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
         self.classes_ = np.array(learned["classes"], dtype=np.dtype(learned["dtype"]))
-        return len(self.classes_)
+        return SupervisedSetEstimator._restore_state(self, learned) | {"dim_out": len(self.classes_)}
 
 
-def weighted_loss(weights: Tensor) -> Loss:
-    """Cross-entropy, each set counting what its class weighs."""
-    return lambda outputs, targets: cross_entropy(outputs, targets, weights)
+class SetRegressor(RegressorMixin, SupervisedSetEstimator):
+    """Predict one or several numbers for each set of vectors.
 
+    Targets are standardized by their mean and standard deviation in the sets used for training; predictions are in the
+    units of the targets. For quantities that add up over the elements use ``pool="sum"``: with the other pools, the
+    prediction for a set does not change if all its elements are duplicated.
 
-class SetRegressor(RegressorMixin, SetEstimator):
-    """Predict numbers from sets of vectors of any sizes; see :class:`SetClassifier` for the parameters.
-
-    Targets are standardised by what the sets that it trains on have, and predictions are given back in the units of
-    the targets: one number for each set, or several if it was fitted to several. ``pool="sum"`` is for what adds up
-    over the elements; all others answer alike for a set and for the same set twice.
+    Args:
+        pool: Pooling operator: ``"picaso"`` (repeated attention), ``"attention"`` (attention with one learned query),
+            ``"gated"`` (gated attention, Ilse 2018), ``"mean"``, ``"sum"`` or ``"max"``.
+        encoder: ``"elementwise"`` encodes every element by itself; with ``"induced"`` and ``"self"`` elements attend to
+            each other first, which needs more training sets.
+        dim: Width of the network.
+        num_heads: Number of attention heads; divides ``dim``.
+        num_steps: Number of attention steps of ``"picaso"``.
+        dropout: Dropout probability.
+        max_iter: Maximum number of epochs.
+        early_stopping: Whether to stop when the loss on a validation split has not improved for
+            ``n_iter_no_change`` epochs, and to keep the weights with the lowest validation loss.
+        validation_fraction: Share of the sets in the validation split.
+        n_iter_no_change: Number of epochs without improvement before training stops.
+        batch_size: Number of sets per training step.
+        learning_rate: Learning rate of AdamW.
+        weight_decay: Weight decay of AdamW.
+        random_state: Seed, ``RandomState`` or None, as in scikit-learn.
 
     Attributes:
         network_: The trained network.
-        mean_, scale_: What features are standardised by; ``target_mean_`` and ``target_scale_`` are those of targets.
-        loss_curve_, validation_curve_: The loss of every epoch, on the sets trained on and on those kept.
-        best_epoch_: The epoch whose network was taken.
+        mean_: Mean of each feature in the training sets.
+        scale_: Standard deviation of each feature in the training sets; 1 for constant features.
+        target_mean_: Mean of each target in the training sets.
+        target_scale_: Standard deviation of each target in the training sets; 1 for constant targets.
+        one_number_: Whether the targets were one-dimensional, as the predictions then are.
+        loss_curve_: Training loss of every epoch.
+        validation_curve_: Validation loss of every epoch; empty without early stopping.
+        best_epoch_: Epoch whose weights the network has.
+        n_features_in_: Number of features of an element.
 
     Example:
         >>> random = np.random.default_rng(0)
@@ -402,7 +357,7 @@ class SetRegressor(RegressorMixin, SetEstimator):
     """
 
     def fit(self, sets: Sequence[ArrayLike], y: ArrayLike) -> "SetRegressor":
-        """Learn from sets, each (n, D) with an n of its own, and a number, or a row of numbers, for each."""
+        """Train on sets, arrays (n, D) of any sizes n, with targets of shape (sets,) or (sets, outputs)."""
         try:
             values = np.asarray(y, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -411,36 +366,36 @@ class SetRegressor(RegressorMixin, SetEstimator):
             raise ValueError(
                 f"SetRegressor.fit: expected targets of shape (sets,) or (sets, outputs); got {values.shape}."
             )
-        arrays = self._read(sets, values)
+        arrays = self._read_training_sets(sets, values)
         if not np.isfinite(values).all():
-            wrong = int(np.argwhere(~np.isfinite(values))[0][0])
-            raise ValueError(f"SetRegressor.fit: targets must be finite; that of set {wrong} is not.")
+            index = int(np.argwhere(~np.isfinite(values))[0][0])
+            raise ValueError(f"SetRegressor.fit: targets must be finite; the target of set {index} is {values[index]}.")
         columns = values[:, None] if values.ndim == 1 else values
 
-        def prepare(used: NDArray[np.int64]) -> tuple[Tensor, Loss]:
-            self.target_mean_, self.target_scale_ = standard(columns[used])
+        def prepare_targets(training_indices: NDArray[np.int64]) -> tuple[Tensor, Loss]:
+            self.target_mean_, self.target_scale_ = mean_and_scale(columns[training_indices])
             return torch.as_tensor((columns - self.target_mean_) / self.target_scale_).float(), mse_loss
 
-        self._fit(arrays, np.zeros(len(arrays), dtype=np.int64), columns.shape[1], prepare)
+        self._fit(arrays, np.zeros(len(arrays), dtype=np.int64), columns.shape[1], prepare_targets)
         self.one_number_ = values.ndim == 1
         return self
 
     def predict(self, sets: Sequence[ArrayLike]) -> Floats:
-        """The number of every set, (sets,); or (sets, outputs) if fitted to several."""
+        """Return the prediction for every set, (sets,) or (sets, outputs) as the targets of ``fit``."""
         outputs = self._outputs(sets, method="predict")
         predicted = outputs * self.target_scale_ + self.target_mean_
         return predicted[:, 0] if self.one_number_ else predicted
 
-    def _learned(self) -> dict[str, Any]:
-        return {
+    def _fitted_state(self) -> dict[str, Any]:
+        targets = {
             "target_mean": self.target_mean_.tolist(),
             "target_scale": self.target_scale_.tolist(),
             "one_number": self.one_number_,
         }
+        return SupervisedSetEstimator._fitted_state(self) | targets
 
-    def _learn(self, learned: dict[str, Any]) -> int:
-        self.target_mean_, self.target_scale_ = (
-            np.array(learned[name], dtype=float) for name in ("target_mean", "target_scale")
-        )
+    def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
+        self.target_mean_ = np.array(learned["target_mean"], dtype=float)
+        self.target_scale_ = np.array(learned["target_scale"], dtype=float)
         self.one_number_ = bool(learned["one_number"])
-        return len(self.target_mean_)
+        return SupervisedSetEstimator._restore_state(self, learned) | {"dim_out": len(self.target_mean_)}

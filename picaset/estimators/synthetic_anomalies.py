@@ -1,4 +1,4 @@
-"""Training sets for a detector of odd elements: parts of the given sets, with known odd ones.
+"""Training examples for anomaly detection: subsets of the training sets with known anomalous elements.
 
 Dimensions:  B sets   N elements (padded)   D features
 """
@@ -10,66 +10,71 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-LARGEST = 64
-"""Elements of a training set at most; a larger set is shown in parts."""
-SMALLEST = 3
-"""Below it nobody can tell which is odd."""
+MAX_SIZE = 64
+"""Maximum number of elements of an example; larger sets are subsampled."""
+MIN_SIZE = 3
+"""Minimum number of elements of a set in which an anomaly can be recognized."""
 
 
 class Examples(NamedTuple):
-    """Padded sets, which of their elements are present, and which of these are odd."""
+    """A padded batch of sets, with the presence and the label of each element."""
 
     elements: Float[np.ndarray, "B N D"]
     mask: Bool[np.ndarray, "B N"]
-    odd: Bool[np.ndarray, "B N"]
+    anomalous: Bool[np.ndarray, "B N"]
 
 
-def made_odd(
-    sets: Sequence[NDArray[np.float64]], num_sets: int, *, share_odd: float, generator: np.random.Generator
+def swapped_examples(
+    sets: Sequence[NDArray[np.float64]], num_sets: int, *, anomaly_rate: float, generator: np.random.Generator
 ) -> Examples:
-    """Parts of sets, most of them with one element swapped for one of another set; the rest are left as they are."""
-    largest = int(generator.integers(SMALLEST, max(len(one) for one in sets) + 1))
-    chosen = generator.integers(len(sets), size=num_sets)
-    others = (chosen + generator.integers(1, len(sets), size=num_sets)) % len(sets)  # never the set itself
-    parts, odd = list[NDArray[np.float64]](), list[NDArray[np.bool_]]()
-    for index, other in zip(map(int, chosen), map(int, others), strict=True):
-        part = sets[index][part_of(len(sets[index]), largest, generator)].copy()
-        swapped = np.zeros(len(part), dtype=np.bool_)
-        if len(part) >= SMALLEST and generator.random() < share_odd:
-            place = generator.integers(len(part))
-            part[place] = sets[other][generator.integers(len(sets[other]))]
-            swapped[place] = True
-        parts.append(part)
-        odd.append(swapped)
-    return padded(parts, odd)
+    """Draw subsets of sets; in a share ``anomaly_rate`` of them, replace one element by one of another set."""
+    max_size = draw_max_size(sets, generator)
+    indices = generator.integers(len(sets), size=num_sets)
+    others = (indices + generator.integers(1, len(sets), size=num_sets)) % len(sets)  # never the set itself
+    subsets, labels = list[NDArray[np.float64]](), list[NDArray[np.bool_]]()
+    for index, other in zip(map(int, indices), map(int, others), strict=True):
+        subset = sets[index][draw_rows(len(sets[index]), max_size, generator)].copy()
+        anomalous = np.zeros(len(subset), dtype=np.bool_)
+        if len(subset) >= MIN_SIZE and generator.random() < anomaly_rate:
+            position = generator.integers(len(subset))
+            subset[position] = sets[other][generator.integers(len(sets[other]))]
+            anomalous[position] = True
+        subsets.append(subset)
+        labels.append(anomalous)
+    return pad_examples(subsets, labels)
 
 
-def labelled(
+def labelled_examples(
     sets: Sequence[NDArray[np.float64]],
     labels: Sequence[NDArray[np.bool_]],
     num_sets: int,
     *,
     generator: np.random.Generator,
 ) -> Examples:
-    """Parts of sets with the labels that came with them."""
-    largest = int(generator.integers(SMALLEST, max(len(one) for one in sets) + 1))
-    parts, odd = list[NDArray[np.float64]](), list[NDArray[np.bool_]]()
-    for index in map(int, generator.integers(len(sets), size=num_sets)):
-        rows = part_of(len(sets[index]), largest, generator)
-        parts.append(sets[index][rows])
-        odd.append(labels[index][rows])
-    return padded(parts, odd)
+    """Draw subsets of sets together with the labels of their elements."""
+    max_size = draw_max_size(sets, generator)
+    indices = map(int, generator.integers(len(sets), size=num_sets))
+    rows = [(index, draw_rows(len(sets[index]), max_size, generator)) for index in indices]
+    return pad_examples(
+        [sets[index][chosen] for index, chosen in rows], [labels[index][chosen] for index, chosen in rows]
+    )
 
 
-def part_of(size: int, largest: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Rows of a set, at most so many, in any order."""
-    return generator.permutation(size)[: min(largest, LARGEST)]
+def draw_max_size(sets: Sequence[NDArray[np.float64]], generator: np.random.Generator) -> int:
+    """Draw the maximum size of the examples of a batch, so that the network learns from sets of all sizes."""
+    return min(int(generator.integers(MIN_SIZE, max(map(len, sets)) + 1)), MAX_SIZE)
 
 
-def padded(parts: Sequence[NDArray[np.float64]], odd: Sequence[NDArray[np.bool_]]) -> Examples:
-    largest = max(len(part) for part in parts)
-    elements = np.zeros((len(parts), largest, parts[0].shape[1]))
-    mask, marked = (np.zeros((len(parts), largest), dtype=np.bool_) for _ in range(2))
-    for index, (part, mark) in enumerate(zip(parts, odd, strict=True)):
-        elements[index, : len(part)], mask[index, : len(part)], marked[index, : len(part)] = part, True, mark
-    return Examples(elements, mask, marked)
+def draw_rows(size: int, max_size: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Draw at most ``max_size`` rows of a set, in random order."""
+    return generator.permutation(size)[:max_size]
+
+
+def pad_examples(sets: Sequence[NDArray[np.float64]], labels: Sequence[NDArray[np.bool_]]) -> Examples:
+    max_size = max(map(len, sets))
+    elements = np.zeros((len(sets), max_size, sets[0].shape[1]))
+    mask, anomalous = (np.zeros((len(sets), max_size), dtype=np.bool_) for _ in range(2))
+    for index, (values, label) in enumerate(zip(sets, labels, strict=True)):
+        present = slice(0, len(values))
+        elements[index, present], mask[index, present], anomalous[index, present] = values, True, label
+    return Examples(elements, mask, anomalous)

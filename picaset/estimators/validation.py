@@ -1,18 +1,25 @@
-"""Sets as users have them: a list of arrays, each with as many rows as it likes.
+"""Input validation of the estimators, and the parts of scikit-learn that they use.
 
-What the estimators take from scikit-learn, which ships no types; without it, one line names the extra to install.
+scikit-learn ships no types, so its names are imported as ``Any``. Without it, importing an estimator raises an error
+that names the extra to install.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from picaset.extras import require
 
+MAX_MAGNITUDE = 1e100
+"""Largest absolute value of a feature; squares of smaller values and their sums stay finite."""
+
 
 def from_scikit_learn(module: str, name: str) -> Any:
+    """Import a name of scikit-learn, or raise an error that names the extra to install."""
     return getattr(require(module, extra="estimators", purpose="an estimator"), name)
 
 
@@ -27,22 +34,37 @@ check_is_fitted: Any = from_scikit_learn("sklearn.utils.validation", "check_is_f
 validate_data: Any = from_scikit_learn("sklearn.utils.validation", "validate_data")
 
 
-LARGEST = 1e100
-"""Below it, squares and their sums stay finite."""
+def check_above_zero(*, caller: str, **values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{caller}: {name} must be above 0; got {value}.")
+
+
+def draw_seed(random_state: Any) -> int:
+    """Draw the seed of a fit from a ``random_state``: an int, a ``RandomState`` or None."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+@contextmanager
+def seeded_torch(seed: int) -> Generator[None]:
+    """Seed PyTorch's global generator, and restore its state at the end."""
+    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
+        torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
+        yield
 
 
 def read_sets(sets: Sequence[ArrayLike], *, caller: str) -> list[NDArray[np.float64]]:
-    """Each as (n, D) of finite double-precision numbers, with one D for all; names the set that does not fit."""
+    """Convert a list of sets to arrays (n, D) of float64 with the same D, or name the set that is invalid."""
     if isinstance(sets, Mapping | str) or not hasattr(sets, "__len__") or getattr(sets, "ndim", 1) == 0:
         raise ValueError(f"{caller}: expected a list of arrays, one for each set; got a {type(sets).__name__}.")
     if len(sets) == 0:
         raise ValueError(f"{caller}: expected at least one set; got none.")
     arrays = list[NDArray[np.float64]]()
-    for index, one in enumerate(sets):
+    for index, values in enumerate(sets):
         try:
-            if np.iscomplexobj(one):
+            if np.iscomplexobj(values):
                 raise TypeError("its numbers are complex")
-            array = np.asarray(one, dtype=np.float64)
+            array = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{caller}: set {index} is not an array of numbers: {error}.") from None
         if array.ndim != 2:
@@ -54,13 +76,13 @@ def read_sets(sets: Sequence[ArrayLike], *, caller: str) -> list[NDArray[np.floa
             )
         if array.size == 0:
             raise ValueError(f"{caller}: set {index} has no {'columns' if len(array) else 'points'}.")
-        for problem, wrong in (
+        for requirement, invalid in (
             ("finite", ~np.isfinite(array)),
-            (f"between -{LARGEST:g} and {LARGEST:g}", np.abs(array) > LARGEST),
+            (f"between -{MAX_MAGNITUDE:g} and {MAX_MAGNITUDE:g}", np.abs(array) > MAX_MAGNITUDE),
         ):
-            if wrong.any():
-                row, column = np.argwhere(wrong)[0]
-                found = f"{array[row, column]:g} in row {row}, column {column}"
-                raise ValueError(f"{caller}: numbers must be {problem}; set {index} has {found}.")
+            if invalid.any():
+                row, column = np.argwhere(invalid)[0]
+                value = f"{array[row, column]:g} in row {row}, column {column}"
+                raise ValueError(f"{caller}: numbers must be {requirement}; set {index} has {value}.")
         arrays.append(array)
     return arrays

@@ -1,1 +1,1 @@
-"""Tables of numbers in files: CSV, Parquet and NPY."""
+"""Tables of numbers from CSV, Parquet and NPY files, and the sets that their rows form."""

@@ -1,7 +1,8 @@
-"""An example of sets with misplaced elements: books on shelves, each shelf with a topic of its own.
+"""An example of sets with anomalous elements: books on shelves, where each shelf has its own topic.
 
-A book is three numbers. Those of a shelf lie along one direction, which is the shelf's topic; a misplaced book lies
-along that of another. Its numbers are as ordinary as any, and as far from the middle of the shelf as the others.
+A book is a point with three features. The books of a shelf lie close to one line through the origin, the topic of the
+shelf; a misplaced book lies close to the line of another topic. Its features have the same distribution as those of
+the other books, and so has its distance from the centre: only the rest of the shelf reveals it.
 """
 
 from pathlib import Path
@@ -9,37 +10,36 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from picaset.tables.table import Table
+from picaset.tables.table import Table, row_locations
 
 
 def along_lines(
     num_sets: int, size: int, *, generator: np.random.Generator, dim: int = 3, noise: float = 0.05
 ) -> tuple[list[NDArray[np.float64]], NDArray[np.int64]]:
-    """Sets of points near a line through the origin, each with a line of its own and one point of another's.
+    """Draw sets of points close to a random line through the origin, with one point of each close to another line.
 
-    Returns the sets, and the place of the point that does not belong.
+    Returns the sets, and the index of the anomalous point of each.
 
     Example:
-        >>> sets, odd = along_lines(4, 7, generator=np.random.default_rng(0))
-        >>> sets[0].shape, odd.shape
+        >>> sets, anomalies = along_lines(4, 7, generator=np.random.default_rng(0))
+        >>> sets[0].shape, anomalies.shape
         ((7, 3), (4,))
     """
     directions = generator.normal(size=(num_sets, 2, dim))
     directions /= np.sqrt(np.square(directions).sum(axis=2, keepdims=True))
-    places = generator.normal(size=(num_sets, size, 1))
-    places += 0.5 * np.sign(places)
-    points: NDArray[np.float64] = places * directions[:, :1]
-    odd, rows = generator.integers(size, size=num_sets), np.arange(num_sets)
-    points[rows, odd] = places[rows, odd] * directions[:, 1]
-    moved: NDArray[np.float64] = points + noise * generator.normal(size=points.shape)
-    return [moved[index] for index in range(num_sets)], odd
+    positions = generator.normal(size=(num_sets, size, 1))
+    positions += 0.5 * np.sign(positions)
+    points: NDArray[np.float64] = positions * directions[:, :1]
+    anomalies, rows = generator.integers(size, size=num_sets), np.arange(num_sets)
+    points[rows, anomalies] = positions[rows, anomalies] * directions[:, 1]
+    return list(points + noise * generator.normal(size=points.shape)), anomalies
 
 
 def shelves(num_shelves: int = 120, *, seed: int = 0) -> Table:
-    """A table of books: the shelf of each, and its three numbers; one book of every shelf is misplaced."""
+    """Return a table of books with the shelf and the features of each; one book of every shelf is misplaced."""
     generator = np.random.default_rng(seed)
     sets = [along_lines(1, int(size), generator=generator)[0][0] for size in generator.integers(6, 13, num_shelves)]
-    names = np.repeat([f"shelf {index + 1}" for index in range(num_shelves)], [len(one) for one in sets])
-    rows = np.concatenate(sets)
-    columns = {"shelf": names.astype(object)} | {name: rows[:, i] for i, name in enumerate(("age", "length", "depth"))}
-    return Table(Path("the example"), columns, [f"row {index + 1}" for index in range(len(rows))])
+    names = np.repeat([f"shelf {index + 1}" for index in range(num_shelves)], [len(books) for books in sets])
+    features = np.concatenate(sets)
+    columns = {name: features[:, index] for index, name in enumerate(("age", "length", "depth"))}
+    return Table(Path("the example"), {"shelf": names.astype(object), **columns}, row_locations(0, len(features)))

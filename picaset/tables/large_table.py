@@ -1,6 +1,6 @@
-"""Tables too large for memory: the columns of numbers that are wanted, as a source that is read in chunks.
+"""Tables that are larger than memory: their numeric columns, read in chunks.
 
-The file is read once, and the numbers are kept in a temporary file without a name, since they are needed many times.
+The file is parsed once into an unnamed temporary file of float64, since fitting reads the numbers many times.
 """
 
 import os
@@ -14,44 +14,39 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from picaset.tables.table import Table, columns_of_numbers, table_parts
+from picaset.tables.table import Table, columns_of_numbers, read_table_parts
 
 Floats = NDArray[np.float64]
-LINES = 100_000
-"""Rows that are read at a time."""
-IN_MEMORY = {".csv": 20, ".tsv": 20, ".txt": 20, ".parquet": 20, ".npy": 4}
-"""How many times as large as its file a table is in memory, about, while it is worked on."""
+CHUNK_ROWS = 100_000
+"""Number of rows in memory at a time."""
+MEMORY_FACTORS = {".csv": 20, ".tsv": 20, ".txt": 20, ".parquet": 20, ".npy": 4}
+"""Approximate memory needed to process a table, as a multiple of its file size."""
 
 
 def fits_in_memory(path: Path) -> bool:
-    """Whether a table can be expected to take no more than half of this machine's memory; one that is not there can."""
+    """Return whether processing a table needs at most half of the machine's memory; True if the file is missing."""
     if not path.is_file():
         return True
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return path.stat().st_size * IN_MEMORY.get(path.suffix.lower(), 1) <= memory // 2
+    return path.stat().st_size * MEMORY_FACTORS.get(path.suffix.lower(), 1) <= memory // 2
 
 
 @dataclass(frozen=True)
 class LargeTable:
-    """The numbers of some columns, read in chunks.
-
-    Args:
-        path: Where the table is.
-        columns: Which columns, in their order.
-        chunks: A new iterator of chunks (n, D) at every call.
-        num_rows: Rows that have all values.
-        num_dropped: Rows with missing values, which are left out.
-    """
+    """Numeric columns of a file, read in chunks."""
 
     path: Path
     columns: Sequence[str]
     chunks: Callable[[], Iterator[Floats]]
+    """Returns a new iterator of chunks (n, D) at every call."""
     num_rows: int
+    """Number of rows without missing values."""
     num_dropped: int
+    """Number of rows with missing values, which are dropped."""
 
 
 def open_large_table(path: Path, columns: Sequence[str] = (), *, drop_missing: bool = False) -> LargeTable:
-    """Open the columns of a table, all those of numbers if none is named.
+    """Open some columns of a table, or all numeric columns if none is named.
 
     Example:
         >>> path = Path(tempfile.mkdtemp()) / "points.csv"
@@ -59,48 +54,44 @@ def open_large_table(path: Path, columns: Sequence[str] = (), *, drop_missing: b
         >>> [chunk.tolist() for chunk in open_large_table(path).chunks()]
         [[[1.0, 2.0], [3.0, 4.0]]]
     """
-    parts = table_parts(path, LINES)
+    parts = read_table_parts(path, CHUNK_ROWS)
     first = next(parts)
-    chosen = list(columns) or columns_of_numbers(first, but=None)
-    with tempfile.TemporaryFile() as kept:  # what is mapped of it outlives its closing
-        rows, left_out = keep_numbers(chain([first], parts), chosen, kept, drop_missing=drop_missing)
-        if rows == 0:
-            reason = "every row has a missing value; nothing is left to cluster" if left_out else "it has no rows"
+    names = list(columns) or columns_of_numbers(first, but=None)
+    with tempfile.TemporaryFile() as file:  # the memory map stays valid after the file is closed
+        num_rows, num_dropped = write_numbers(chain([first], parts), names, file, drop_missing=drop_missing)
+        if num_rows == 0:
+            reason = "every row has a missing value; fill some in" if num_dropped else "it has no rows"
             raise ValueError(f"{path}: {reason}.")
-        held = np.memmap(kept, dtype=np.float64, mode="r", shape=(rows, len(chosen)))
+        values = np.memmap(file, dtype=np.float64, mode="r", shape=(num_rows, len(names)))
 
     def chunks() -> Iterator[Floats]:
-        for start in range(0, rows, LINES):
-            yield held[start : start + LINES]
+        for start in range(0, num_rows, CHUNK_ROWS):
+            yield values[start : start + CHUNK_ROWS]
 
-    return LargeTable(path, chosen, chunks, rows, left_out)
+    return LargeTable(path, names, chunks, num_rows, num_dropped)
 
 
-def keep_numbers(
+def write_numbers(
     parts: Iterable[Table], columns: Sequence[str], file: IO[bytes], *, drop_missing: bool
 ) -> tuple[int, int]:
-    """Write the rows that have all values, and count these and the others."""
-    rows = left_out = 0
+    """Write the rows without missing values; return their number and the number of dropped rows."""
+    num_rows = num_dropped = 0
     for table in parts:
         values = table.numbers(columns)
         missing = np.isnan(values).any(axis=1)
         if missing.any() and not drop_missing:
             raise ValueError(
-                f"{table.path}, {table.places[int(missing.argmax())]}: a value is missing; fill it in, or leave such "
-                "rows out with --drop-missing."
+                f"{table.path}, {table.locations[int(missing.argmax())]}: a value is missing; fill it in, or drop "
+                "such rows with --drop-missing."
             )
-        write(np.ascontiguousarray(values[~missing]), file)
-        rows, left_out = rows + int((~missing).sum()), left_out + int(missing.sum())
-    return rows, left_out
-
-
-def write(values: Floats, file: IO[bytes]) -> None:
-    try:
-        file.write(values.tobytes())
-        file.flush()
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"the numbers of the table could not be kept in {tempfile.gettempdir()} ({error.strerror}); nothing is "
-            "left there. Name another folder by TMPDIR.",
-        ) from None
+        try:
+            file.write(np.ascontiguousarray(values[~missing]).tobytes())
+            file.flush()
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"the numbers of the table could not be written to {tempfile.gettempdir()} ({error.strerror}); the "
+                "temporary file was removed. Set TMPDIR to another folder.",
+            ) from None
+        num_rows, num_dropped = num_rows + int((~missing).sum()), num_dropped + int(missing.sum())
+    return num_rows, num_dropped

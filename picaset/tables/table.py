@@ -1,11 +1,11 @@
-"""Tables as people have them: CSV with or without a header, Parquet, NPY.
+"""Tables from CSV (with or without a header), Parquet and NPY files.
 
-A column becomes numbers only when it is asked for, so that a mistake is told with its line.
+Text is converted to numbers only for the columns that are used, so that an error names the line and the column.
 """
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO, TextIOBase
 from itertools import chain, count, islice
@@ -16,27 +16,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picaset.extras import require
+from picaset.files import replacing
 
 MISSING = {"", "na", "n/a", "nan", "null", "none"}
-"""What stands for a missing value, in any case."""
+"""Text that stands for a missing value, in lower case."""
 DELIMITERS = ",;\t|"
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
-LOOKED_AT = 100
-"""Lines by which it is decided how a file separates its values."""
+SNIFFED_LINES = 100
+"""Number of lines from which the delimiter and the decimal mark are detected."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of equal length; numbers where the file has numbers, text where it has text."""
+    """Named columns of equal length, as numbers or as text."""
 
     path: Path
     columns: dict[str, NDArray[Any]]
-    places: Sequence[str]
-    """Where in the file each row stands, in words."""
+    locations: Sequence[str]
+    """Location of each row in the file, for error messages: "line 3"."""
 
     @property
     def num_rows(self) -> int:
-        return len(self.places)
+        return len(self.locations)
 
     def column(self, name: str) -> NDArray[Any]:
         if name not in self.columns:
@@ -44,201 +45,205 @@ class Table:
         return self.columns[name]
 
     def is_missing(self, name: str) -> NDArray[np.bool_]:
-        """Where a column has no value."""
+        """Return for each row whether the value of a column is missing."""
         column = self.column(name)
         if column.dtype.kind in "iufb":
             return np.isnan(column.astype(np.float64))
         return np.array([str(value).strip().lower() in MISSING for value in column], dtype=np.bool_)
 
     def is_number(self, name: str) -> NDArray[np.bool_]:
-        """Where a column has a number, or nothing."""
+        """Return for each row whether the value of a column is a number or missing."""
         column = self.column(name)
         if column.dtype.kind in "iufb":
             return np.ones(len(column), dtype=np.bool_)
-        return self.is_missing(name) | np.array([reads_as_number(str(value)) for value in column], dtype=np.bool_)
+        return self.is_missing(name) | np.array([is_number(str(value)) for value in column], dtype=np.bool_)
 
     def numbers(self, names: Sequence[str]) -> NDArray[np.float64]:
-        """Columns as numbers, (rows, columns), NaN where missing; refuses text and infinity, naming the line."""
-        read = list[NDArray[np.float64]]()
+        """Return columns as numbers, (rows, columns), NaN where missing; raise for text and infinity."""
+        result = list[NDArray[np.float64]]()
         for name in names:
-            column, wrong = self.column(name), ~self.is_number(name)
-            if wrong.any():
-                self.refuse(name, int(wrong.argmax()), "is not a number")
+            column, is_text = self.column(name), ~self.is_number(name)
+            if is_text.any():
+                self.reject(name, int(is_text.argmax()), "is not a number")
             missing = self.is_missing(name)
             values = np.full(len(column), np.nan)
             values[~missing] = column[~missing].astype(np.float64)
             if np.isinf(values).any():
-                self.refuse(name, int(np.isinf(values).argmax()), "is not finite")
-            read.append(values)
-        return np.stack(read, axis=1)
+                self.reject(name, int(np.isinf(values).argmax()), "is not finite")
+            result.append(values)
+        return np.stack(result, axis=1)
 
-    def refuse(self, name: str, row: int, reason: str) -> None:
+    def reject(self, name: str, row: int, reason: str) -> None:
         raise ValueError(
-            f"{self.path}, {self.places[row]}: column {name} has {str(self.column(name)[row])!r}, which {reason}."
+            f"{self.path}, {self.locations[row]}: column {name} has {str(self.column(name)[row])!r}, which {reason}."
         )
+
+    def write_csv(self, path: Path, extra: Mapping[str, Sequence[Any]]) -> None:
+        """Write the table as CSV, with extra columns on the right."""
+        columns = [*(column.tolist() for column in self.columns.values()), *extra.values()]
+        with replacing(path) as unfinished, unfinished.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([*self.columns, *extra])
+            writer.writerows(zip(*columns, strict=True))
 
 
 def read_table(path: Path) -> Table:
-    """Read a file by its suffix: .csv, .tsv, .txt, .parquet or .npy."""
-    (table,) = table_parts(path, None)
+    """Read a .csv, .tsv, .txt, .parquet or .npy file; the suffix decides on the format."""
+    (table,) = read_table_parts(path, None)
     if table.num_rows == 0:
         raise ValueError(f"{path} has no rows.")
     return table
 
 
-def table_parts(path: Path, most: int | None) -> Iterator[Table]:
-    """A table in parts of at most so many rows, at least one part; None makes one part of all."""
-    readers = {".csv": csv_parts, ".tsv": csv_parts, ".txt": csv_parts, ".parquet": parquet_parts, ".npy": npy_parts}
+def read_table_parts(path: Path, max_rows: int | None) -> Iterator[Table]:
+    """Read a table in parts of at most ``max_rows`` rows, or as one part if None; yields at least one part."""
+    readers = {".csv": read_csv, ".tsv": read_csv, ".txt": read_csv, ".parquet": read_parquet, ".npy": read_npy}
     if path.suffix.lower() not in readers:
         raise ValueError(f"{path} must end in one of {', '.join(readers)}; got {path.suffix or 'no suffix'!r}.")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist.")
-    return readers[path.suffix.lower()](path, most)
+    return readers[path.suffix.lower()](path, max_rows)
 
 
-def csv_parts(path: Path, most: int | None) -> Iterator[Table]:
+def read_csv(path: Path, max_rows: int | None) -> Iterator[Table]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from parts_of_csv(path, file, most)
+            yield from parse_csv(path, file, max_rows)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}).") from None
 
 
 def table_of_csv(text: str, path: Path) -> Table:
-    """The table that a text holds; mistakes are told under the name of ``path``, which is not opened.
+    """Parse CSV text as one table; ``path`` is only used in error messages.
 
     Example:
         >>> table_of_csv("x,y\\n1,2\\n3,4\\n", Path("two points")).numbers(["x", "y"]).tolist()
         [[1.0, 2.0], [3.0, 4.0]]
     """
-    (table,) = parts_of_csv(path, StringIO(text, newline=""), None)
+    (table,) = parse_csv(path, StringIO(text, newline=""), None)
     return table
 
 
-def parts_of_csv(path: Path, file: TextIOBase, most: int | None) -> Iterator[Table]:
-    lines = list(islice((line.strip("\r\n") for line in file if line.strip()), LOOKED_AT))
-    if not lines:
+def parse_csv(path: Path, file: TextIOBase, max_rows: int | None) -> Iterator[Table]:
+    first_lines = list(islice((line.strip("\r\n") for line in file if line.strip()), SNIFFED_LINES))
+    if not first_lines:
         raise ValueError(f"{path} is empty.")
     file.seek(0)
-    delimiter = delimiter_of(lines)
-    with_comma = delimiter == ";" and has_decimal_commas(lines)
+    delimiter = detect_delimiter(first_lines)
     by_spaces = delimiter == " "
     reader = csv.reader(
         map(str.strip, file) if by_spaces else file, delimiter=delimiter, skipinitialspace=by_spaces, strict=True
     )
     rows = ((reader.line_num, row) for row in reader if any(map(str.strip, row)))
-    if with_comma:
-        rows = ((line, [with_point(value) for value in row]) for line, row in rows)
+    if delimiter == ";" and has_decimal_commas(first_lines):
+        rows = ((line, [replace_decimal_comma(value) for value in row]) for line, row in rows)
     try:
-        yield from rows_to_tables(path, rows, most)
+        yield from tables_from_rows(path, rows, max_rows)
     except csv.Error as error:
         raise ValueError(f"{path} is not CSV: {error}.") from None
 
 
-def delimiter_of(lines: Sequence[str]) -> str:
-    """What separates the values of a table that begins so.
+def detect_delimiter(lines: Sequence[str]) -> str:
+    """Return the delimiter of a CSV file from its first lines.
 
     Example:
-        >>> delimiter_of(["x,y"]), delimiter_of(["1,5;2,5"]), delimiter_of(["x y", "1  2"]), delimiter_of(["a b", "c"])
-        (',', ';', ' ', ',')
+        >>> [detect_delimiter(lines) for lines in (["x,y"], ["1,5;2,5"], ["x y", "1  2"], ["a b", "c"])]
+        [',', ';', ' ', ',']
     """
     first = lines[0]
     if not any(mark in first for mark in DELIMITERS):
-        # Words in the first line may be one name; numbers in the next line, as many, are not.
-        numbers = first.split() if all(map(stands_for_number, first.split())) else (lines[1:2] or [""])[0].split()
-        by_spaces = len(numbers) > 1 and len(numbers) == len(first.split()) and all(map(stands_for_number, numbers))
+        # Several words may be the name of one column, unless the next line has as many numbers.
+        words = first.split()
+        numbers = words if all(map(is_number_or_missing, words)) else (lines[1:2] or [""])[0].split()
+        by_spaces = len(numbers) > 1 and len(numbers) == len(words) and all(map(is_number_or_missing, numbers))
         return " " if by_spaces else ","
-    if ";" in first and all(stands_for_number(with_point(value)) for value in first.split(";")):
-        return ";"  # the commas are decimal ones
+    if ";" in first and all(is_number_or_missing(replace_decimal_comma(value)) for value in first.split(";")):
+        return ";"  # any comma is a decimal mark
     return max(DELIMITERS, key=first.count)
 
 
 def has_decimal_commas(lines: Sequence[str]) -> bool:
-    """Whether a table separated by semicolons writes 1,5 for one and a half; not where it also writes 1.5."""
+    """Return whether a table separated by semicolons has decimal commas (1,5) and no decimal points."""
     values = [value for line in lines for value in line.split(";")]
-    return any(map(DECIMAL_COMMA.fullmatch, values)) and not any(
-        "." in value and reads_as_number(value) for value in values
-    )
+    return any(map(DECIMAL_COMMA.fullmatch, values)) and not any("." in value and is_number(value) for value in values)
 
 
-def with_point(value: str) -> str:
+def replace_decimal_comma(value: str) -> str:
     return value.replace(",", ".") if DECIMAL_COMMA.fullmatch(value) else value
 
 
-def rows_to_tables(path: Path, rows: Iterator[tuple[int, list[str]]], most: int | None) -> Iterator[Table]:
-    """Tables of rows that come with the numbers of their lines; the first row may name the columns."""
-    number, head = next(rows, (0, list[str]()))
-    if not head:
+def tables_from_rows(path: Path, rows: Iterator[tuple[int, list[str]]], max_rows: int | None) -> Iterator[Table]:
+    """Yield tables from pairs of a line number and a row; a first row that is not all numbers is the header."""
+    line, header = next(rows, (0, list[str]()))
+    if not header:
         raise ValueError(f"{path} is empty.")
-    if all(map(stands_for_number, head)):
-        names, rows = [f"column{index + 1}" for index in range(len(head))], chain([(number, head)], rows)
+    if all(map(is_number_or_missing, header)):
+        names, rows = [f"column{index + 1}" for index in range(len(header))], chain([(line, header)], rows)
     else:
-        names = [value.strip() for value in head]
+        names = [value.strip() for value in header]
     for index, name in enumerate(names):
         if not name or name in names[:index]:
-            raise ValueError(f"{path}, line {number}: column {index + 1} must have a name of its own; got {name!r}.")
+            raise ValueError(f"{path}, line {line}: column {index + 1} must have a unique name; got {name!r}.")
     for part in count():
-        body = list(islice(rows, most))
-        for number, row in body:
+        body = list(islice(rows, max_rows))
+        for line, row in body:
             if len(row) != len(names):
-                raise ValueError(f"{path}, line {number}: expected {len(names)} values; got {len(row)}.")
+                raise ValueError(f"{path}, line {line}: expected {len(names)} values; got {len(row)}.")
         if part and not body:
             return
         columns = {name: np.array([row[index] for _, row in body], dtype=object) for index, name in enumerate(names)}
-        yield Table(path, columns, [f"line {number}" for number, _ in body])
+        yield Table(path, columns, [f"line {line}" for line, _ in body])
 
 
-def parquet_parts(path: Path, most: int | None) -> Iterator[Table]:
+def read_parquet(path: Path, max_rows: int | None) -> Iterator[Table]:
     arrow: Any = require("pyarrow", extra="all", purpose="reading Parquet")
     parquet: Any = require("pyarrow.parquet", extra="all", purpose="reading Parquet")
     try:
         file: Any = parquet.ParquetFile(path)
         start = 0
-        for found in [file.read()] if most is None else file.iter_batches(batch_size=most):
-            names: list[str] = found.schema.names
-            columns = {name: np.asarray(found[name].to_numpy(zero_copy_only=False)) for name in names}
-            yield Table(path, columns, numbered(start, found.num_rows))
-            start += found.num_rows
+        for batch in [file.read()] if max_rows is None else file.iter_batches(batch_size=max_rows):
+            names: list[str] = batch.schema.names
+            columns = {name: np.asarray(batch[name].to_numpy(zero_copy_only=False)) for name in names}
+            yield Table(path, columns, row_locations(start, batch.num_rows))
+            start += batch.num_rows
     except (arrow.ArrowException, OSError) as error:
         raise ValueError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from None
 
 
-def npy_parts(path: Path, most: int | None) -> Iterator[Table]:
+def read_npy(path: Path, max_rows: int | None) -> Iterator[Table]:
     try:
-        array: NDArray[Any] = np.load(path, allow_pickle=False, mmap_mode=None if most is None else "r")
+        array: NDArray[Any] = np.load(path, allow_pickle=False, mmap_mode=None if max_rows is None else "r")
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not an array of numbers in NumPy's format: {error}") from None
     if array.ndim != 2 or array.dtype.kind not in "iufb":
         raise ValueError(f"{path} must hold numbers of shape (rows, columns); got {array.dtype} of {array.shape}.")
-    for start in range(0, max(len(array), 1), most or max(len(array), 1)):
-        part = array[start:][:most]
+    for start in range(0, max(len(array), 1), max_rows or max(len(array), 1)):
+        part = array[start:][:max_rows]
         columns = {f"column{index + 1}": part[:, index] for index in range(array.shape[1])}
-        yield Table(path, columns, numbered(start, len(part)))
+        yield Table(path, columns, row_locations(start, len(part)))
 
 
-def numbered(start: int, num_rows: int) -> list[str]:
+def row_locations(start: int, num_rows: int) -> list[str]:
     return [f"row {index + 1}" for index in range(start, start + num_rows)]
 
 
 def columns_of_numbers(table: Table, *, but: str | None) -> list[str]:
-    """Columns that hold numbers; one that holds both numbers and text is refused, one of text alone is not meant."""
-    found = list[str]()
+    """Return the names of the numeric columns except ``but``; skip text, raise where text and numbers are mixed."""
+    names = list[str]()
     for name in (name for name in table.columns if name != but):
-        numbers = table.is_number(name) & ~table.is_missing(name)
-        if numbers.any():
-            table.numbers([name])
-            found.append(name)
-    if not found:
+        if (table.is_number(name) & ~table.is_missing(name)).any():
+            table.numbers([name])  # raises if some of the values are text
+            names.append(name)
+    if not names:
         raise ValueError(f"{table.path} has no column of numbers; its columns are {', '.join(table.columns)}.")
-    return found
+    return names
 
 
-def stands_for_number(text: str) -> bool:
-    """A number, or what stands for a missing one."""
-    return reads_as_number(text) or text.strip().lower() in MISSING
+def is_number_or_missing(text: str) -> bool:
+    return is_number(text) or text.strip().lower() in MISSING
 
 
-def reads_as_number(text: str) -> bool:
+def is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:

@@ -1,0 +1,159 @@
+"""Base class of the estimators that train a network on sets: validation, standardization, saving and loading.
+
+A saved estimator is a folder of JSON and safetensors. It contains no pickle, so a folder from an untrusted source can
+be loaded without executing its code.
+
+    DIRECTORY/config.json, model.safetensors    the network; see :class:`PretrainedNetwork`
+    DIRECTORY/estimator.json                    format, estimator, its parameters, fitted attributes
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from picaset.estimators.validation import BaseEstimator, check_is_fitted, read_sets
+from picaset.files import read_json, replacing
+from picaset.networks.pretrained import PretrainedNetwork
+
+Floats = NDArray[np.float64]
+FILE = "estimator.json"
+FORMAT = "picaset-estimator"
+PAIRS = "pairs"
+"""Key under which a dictionary is saved as a list of pairs, since its keys may be numbers."""
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+
+Estimator = TypeVar("Estimator", bound="SetNetworkEstimator")
+
+
+class SetNetworkEstimator(BaseEstimator):
+    """Base class of the estimators that train a network on sets of vectors.
+
+    A subclass sets ``_network_class`` and implements ``_fitted_state`` and ``_restore_state``.
+    """
+
+    _network_class: ClassVar[type[PretrainedNetwork]]
+    network_: Any
+    n_features_in_: int
+    mean_: Floats
+    scale_: Floats
+    loss_curve_: list[float]
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Save the fitted estimator to a folder, as JSON and safetensors."""
+        check_is_fitted(self)
+        learned = {"mean": self.mean_.tolist(), "scale": self.scale_.tolist(), **self._fitted_state()}
+        text = describe_estimator(self, learned)
+        self.network_.save_pretrained(directory)
+        with replacing(Path(directory) / FILE) as unfinished:
+            unfinished.write_text(text)
+
+    @classmethod
+    def load(cls: type[Estimator], directory: str | os.PathLike[str]) -> Estimator:
+        """Load an estimator that ``save`` wrote; executes no code from the folder."""
+        path = Path(directory) / FILE
+        parameters, learned = read_estimator(path, name=cls.__name__)
+        try:
+            estimator = cls(**parameters)
+            estimator.mean_, estimator.scale_ = (np.array(learned[name], dtype=float) for name in ("mean", "scale"))
+            estimator.n_features_in_ = len(estimator.mean_)
+            network_sizes = estimator._restore_state(learned)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} does not fit a {cls.__name__}: {error}.") from None
+        estimator.network_ = cls._network_class.from_pretrained(directory)
+        if not network_sizes.items() <= estimator.network_.config.items():
+            raise ValueError(f"{directory} holds the network of another estimator than {path.name} describes.")
+        return estimator
+
+    def _fitted_state(self) -> dict[str, Any]:
+        """Return the fitted attributes other than the network, ``mean_`` and ``scale_``, as JSON values."""
+        raise NotImplementedError
+
+    def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
+        """Set the attributes that ``_fitted_state`` returned; return the input and output sizes of the network."""
+        raise NotImplementedError
+
+    def _fit_standardization(self, rows: Floats) -> None:
+        self.n_features_in_ = int(rows.shape[1])
+        self.mean_, self.scale_ = mean_and_scale(rows)
+
+    def _standardize(self, arrays: Sequence[Floats]) -> list[Floats]:
+        """Standardize sets by ``mean_`` and ``scale_``; raise an error if the result exceeds single precision."""
+        standardized = [(array - self.mean_) / self.scale_ for array in arrays]
+        for index, values in enumerate(standardized):
+            too_large = np.argwhere(np.abs(values) > LARGEST_FLOAT32)
+            if len(too_large):
+                row, column = too_large[0]
+                raise ValueError(
+                    f"{type(self).__name__}: numbers must be of the same magnitude as in fit, where column {column} "
+                    f"has mean {self.mean_[column]:.4g} and standard deviation {self.scale_[column]:.4g}; set {index} "
+                    f"has {arrays[index][row, column]:.4g} in row {row}. Check its units."
+                )
+        return standardized
+
+    def _read_standardized(self, sets: Sequence[ArrayLike], *, method: str) -> list[Floats]:
+        """Validate and standardize the sets passed to a method of the fitted estimator."""
+        check_is_fitted(self)
+        caller = type(self).__name__
+        arrays = read_sets(sets, caller=f"{caller}.{method}")
+        if arrays[0].shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"{caller}: sets must have {self.n_features_in_} columns, as in fit; got {arrays[0].shape[1]}."
+            )
+        return self._standardize(arrays)
+
+
+def mean_and_scale(rows: Floats) -> tuple[Floats, Floats]:
+    """Return the mean and the standard deviation of each column; the latter is one for constant columns."""
+    deviation = rows.std(axis=0)
+    return rows.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
+
+
+def split_by_set(values: Floats, sets: Sequence[Floats]) -> list[Floats]:
+    """Split one value per element of all sets into one array per set."""
+    return np.split(values, np.cumsum([len(elements) for elements in sets])[:-1])
+
+
+def describe_estimator(estimator: Any, learned: dict[str, Any]) -> str:
+    """Return the content of ``estimator.json``."""
+    parameters = dict(estimator.get_params(deep=False))
+    if not isinstance(parameters["random_state"], int):  # a generator has no JSON form, and only fit uses it
+        parameters["random_state"] = None
+    for name, value in parameters.items():
+        if isinstance(value, dict):
+            parameters[name] = {PAIRS: list(cast(dict[Any, Any], value).items())}
+    name = type(estimator).__name__
+    description = dict(format=FORMAT, estimator=name, parameters=parameters, learned=learned)
+    try:
+        return json.dumps(description, default=to_python_number) + "\n"
+    except TypeError as error:
+        raise ValueError(f"{name}.save: labels must be strings, numbers or booleans: {error}.") from None
+
+
+def read_estimator(path: Path, *, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters and the fitted attributes of the estimator called ``name``."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; {name}.load reads a folder that {name}.save wrote.")
+    description = read_json(path)
+    if description.get("format") != FORMAT:
+        raise ValueError(f'{path} is not the description of an estimator: "format" must be "{FORMAT}".')
+    if (saved_name := description.get("estimator")) != name:
+        raise ValueError(f"{name}.load: {path} describes a {saved_name}; load it with {saved_name}.load.")
+    if not all(isinstance(description.get(part), dict) for part in ("parameters", "learned")):
+        raise ValueError(f'{path} must contain the objects "parameters" and "learned"; save the estimator again.')
+    parameters, learned = cast(dict[str, Any], description["parameters"]), cast(dict[str, Any], description["learned"])
+    for key, value in parameters.items():
+        if isinstance(value, dict) and PAIRS in value:
+            parameters[key] = dict(cast(list[tuple[Any, Any]], value[PAIRS]))
+    return parameters, learned
+
+
+def to_python_number(value: Any) -> Any:
+    """Convert a NumPy scalar for JSON."""
+    if isinstance(value, np.generic):
+        return cast(Any, value).item()
+    raise TypeError(f"got {value!r}")
