@@ -13,7 +13,7 @@ from picaset.lab.experiments import experiment
 from picaset.lab.experiments.odd_one_out import ROWS, SEEDED, VARIANTS
 from picaset.lab.experiments.tables import TABLES
 from picaset.lab.networks.odd_one_out import ODD_FACES, OddOneOutNetwork, odd_faces_network
-from picaset.lab.reports.odd_faces import ScoredSet, draw_odd_faces, fresh_sets, shown_sets
+from picaset.lab.reports.odd_faces import ScoredSet, draw_odd_faces, sample_scored_sets, stored_sets
 from picaset.lab.reports.odd_one_out import (
     NAMES,
     answers,
@@ -177,8 +177,8 @@ def test_every_row_of_the_table_has_a_name_and_a_published_number():
 # The figure of faces
 
 
-def test_shown_sets_are_those_that_the_run_kept(record):
-    sets, shown = shown_sets(record), record.result["shown"]
+def test_stored_sets_are_those_that_the_run_kept(record):
+    sets, shown = stored_sets(record), record.result["shown"]
     assert len(sets) == len(shown["odd"]) == 20
     faces = record.experiment.task.faces()
     assert np.array_equal(sets[3].faces, faces.images[shown["members"][3]])
@@ -188,7 +188,7 @@ def test_shown_sets_are_those_that_the_run_kept(record):
 
 def test_real_faces_are_put_into_no_figure(record):
     with pytest.raises(ValueError, match="is not a run on drawn faces; pictures of real faces are put into no figure"):
-        shown_sets(as_if(record, f"{REAL}-sa-gpb"))
+        stored_sets(as_if(record, f"{REAL}-sa-gpb"))
 
 
 def scored(chosen: int, odd: int = 0) -> ScoredSet:
@@ -231,7 +231,7 @@ def test_a_finished_run_on_drawn_faces_becomes_a_network_with_its_card(trained, 
     assert "`picaset train odd-one-out-sa-gpb --profile smoke --threads 1`" in card
     found = record.result["test"]
     assert f"| as trained | {found['auroc']:.3f} | {found['aupr']:.3f} | {found['top1']:.3f} |" in card
-    sets = fresh_sets(network.float(), num_sets=3, set_size=5, seed=0)
+    sets = sample_scored_sets(network.float(), num_sets=3, set_size=5, seed=0)
     assert [one.scores.sum() for one in sets] == pytest.approx([1, 1, 1])
 
 
@@ -254,7 +254,7 @@ def test_shipped_weights_are_small_and_have_a_card():
 
 
 def test_the_shipped_network_finds_odd_faces_that_training_never_had():
-    sets = fresh_sets(odd_faces_network(), num_sets=100, set_size=8, seed=5)
+    sets = sample_scored_sets(odd_faces_network(), num_sets=100, set_size=8, seed=5)
     assert sum(one.was_found for one in sets) > 25  # of which guessing finds 12 or 13
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from picaset.lab.networks.odd_one_out import odd_faces_network
-from picaset.lab.reports.odd_faces import draw_odd_faces, fresh_sets
+from picaset.lab.reports.odd_faces import draw_odd_faces, sample_scored_sets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Faces:
     """Print what was found as one JSON line, and nothing else."""
 
     def run(self) -> int:
-        shown = fresh_sets(odd_faces_network(), num_sets=self.sets, set_size=self.size, seed=self.seed)
+        shown = sample_scored_sets(odd_faces_network(), num_sets=self.sets, set_size=self.size, seed=self.seed)
         paths = draw_odd_faces(shown, self.out)
         found = sum(one.was_found for one in shown)
         if self.json:
