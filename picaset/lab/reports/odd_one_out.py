@@ -235,9 +235,10 @@ def draw_figures(runs: Sequence[Record], folder: Path) -> Figures:
     if best is not None:
         sets = stored_sets(best)
         caption = (
-            f"Like Figures 1 and 5, on drawn faces: of {len(sets)} test sets of {best.experiment.name}, the first whose "
-            "odd face was found and the first where it was missed. A row is a set. A solid frame marks the odd face, a "
-            "dashed one a face that was taken for it; below each face is its predicted probability of being the odd one."
+            f"Like Figures 1 and 5, on drawn faces: of {len(sets)} test sets of {best.experiment.name}, the first "
+            "whose odd face was found and the first where it was missed. A row is a set. A solid frame marks the odd "
+            "face, a dashed one a face that was taken for it; below each face is its predicted probability of being "
+            "the odd one."
         )
         figures[caption] = draw_odd_faces(sets, folder, "odd_one_out_faces")
     return figures

@@ -371,8 +371,8 @@ def look_at_scenes(
 def draw_scenes(scenes: PredictedScenes, folder: Path, *, title: str) -> Figures:
     figures: Figures = {
         "Predicted objects of test scenes. A number marks a correct one, within one unit of its place; a cross one "
-        "that is wrong, absent or predicted twice; a square a missed object. Generated scenes are drawn with more pixels "
-        "than the network sees.": draw_predictions(scenes, folder, title=title)
+        "that is wrong, absent or predicted twice; a square a missed object. Generated scenes are drawn with more "
+        "pixels than the network sees.": draw_predictions(scenes, folder, title=title)
     }
     if scenes.attention is not None:
         caption = (

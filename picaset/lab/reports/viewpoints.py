@@ -112,8 +112,8 @@ def answers(rows: dict[str, Row]) -> list[str]:
     """Compare the pairs of ``CLAIMS`` at novel viewpoints, where both rows have runs."""
     sentences = list[str]()
     for first, second in CLAIMS:
-        pair = [rows.get(name, {}) for name in (first, second)]
-        splits = [split for split in SPLITS if all(row.get(split) for row in pair)]
+        pair: list[Row] = [rows.get(name, {}) for name in (first, second)]
+        splits: list[Split] = [split for split in SPLITS if all(row.get(split) for row in pair)]
         if splits:
             measured = ({f"novel {split}s": accuracies(row[split], "novel") for split in splits} for row in pair)
             sentences.append(compare_rows(NAMES[first], NAMES[second], *measured, digits=1))
