@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from picaset.cli import main
+from picaset.figures import new_figure, write_figure
 from picaset.lab.experiments import EXPERIMENTS
 from picaset.lab.experiments.tables import TABLES, tables_named
 from picaset.lab.reports import clustering
@@ -188,8 +189,12 @@ def copy_run(record, folder: Path, *, profile: str = "smoke") -> Path:
 
 @pytest.fixture
 def clone(runs, tmp_path, monkeypatch) -> Path:
-    """A working directory with one committed record, of profile quick, and no runs; no figures are drawn."""
-    monkeypatch.setitem(REPORTERS, "clustering", replace(REPORTERS["clustering"], draw_figures=lambda runs, folder: {}))
+    """A working directory with one committed record, of profile quick, and no runs; the only figure is empty."""
+
+    def draw(records, folder):
+        return {"An empty figure.": write_figure(new_figure(1, 1), folder, "empty")}
+
+    monkeypatch.setitem(REPORTERS, "clustering", replace(REPORTERS["clustering"], draw_figures=draw))
     monkeypatch.chdir(tmp_path)
     copy_run(record_of(runs), tmp_path / "results/runs", profile="quick")
     return tmp_path
@@ -241,14 +246,14 @@ def test_committed_records_are_shown_on_request_or_without_a_finished_run_and_sa
     assert json.loads(capsys.readouterr().out)["origin"] == COMMITTED
 
 
-def test_each_profile_has_its_own_tables_and_figures(runs, tmp_path, capsys):
-    copy_run(record_of(runs), tmp_path / "runs", profile="quick")
+def test_each_profile_has_its_own_tables_and_figures(clone, runs, capsys):
+    copy_run(record_of(runs), clone / "runs", profile="quick")
     for record in (record_of(runs, seed=1), record_of(runs, "set-transformer")):
-        copy_run(record, tmp_path / "runs", profile="smoke")
-    assert main(["report", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
+        copy_run(record, clone / "runs", profile="smoke")
+    assert main(["report"]) == 0
     shown = capsys.readouterr().out
-    assert f"Shown from 3 runs in {tmp_path}/runs/, profiles quick and smoke." in shown
-    records = find_records([tmp_path / "runs"])
+    assert "Shown from 3 runs in runs/, profiles quick and smoke." in shown
+    records = find_records([clone / "runs"])
     quick, smoke = (table for table in tables_of(records, []) if table.title.startswith("Table 2"))
     assert quick.title.endswith("shifted (profile quick)")
     assert smoke.title.endswith("shifted (profile smoke)")
@@ -256,11 +261,11 @@ def test_each_profile_has_its_own_tables_and_figures(runs, tmp_path, capsys):
     assert [row[2].found for row in quick.rows[:-1]] == ["one seed"]  # never averaged with the seed of the other
     assert [row[0].found for row in smoke.rows] == ["Set Transformer", "AE32 + PB + SA", "oracle"]
     page = Links()
-    page.feed((tmp_path / "report/index.html").read_text())
+    page.feed((clone / "report/index.html").read_text())
     assert len(set(page.ids)) == len(page.ids)
-    folders = {path.name for path in (tmp_path / "report/figures").iterdir()}
+    folders = {path.name for path in (clone / "report/figures").iterdir()}
     assert folders == {"profile-quick", "profile-smoke"}
-    assert main(["report", "--runs", str(tmp_path / "runs"), "--profile", "smoke", "--out", str(tmp_path / "one")]) == 0
+    assert main(["report", "--profile", "smoke"]) == 0
     assert "2 runs in" in (shown := capsys.readouterr().out)
     assert "(profile" not in shown
 
@@ -344,7 +349,7 @@ def test_a_run_that_is_in_no_table_is_listed(runs, tmp_path, capsys):
     assert "<td>my-own</td>" in page
 
 
-def test_the_page_begins_with_the_best_rows_except_for_smoke_runs(runs, tmp_path):
+def test_the_page_begins_with_the_best_rows_except_for_smoke_runs(clone, runs, tmp_path):
     records = find_records([runs])
     quick = [replace(record, experiment=replace(record.experiment, profile="quick")) for record in records]
     for shown, summary in ((records, "the scores do not rank the methods."), (quick, "of 7 columns")):
