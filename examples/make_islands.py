@@ -1,8 +1,8 @@
-"""Make the example that ``picaset cluster --example`` reads: nests seen on six islands that do not exist.
+"""Generate the data of ``picaset cluster --example``: nests on six fictional islands.
 
-Each island has its own place, its own size and its own number of colonies, from two to five.
+The islands differ in position, size and number of colonies (two to five).
 
-    python examples/make_islands.py --out picaset/data/islands.csv
+    python examples/make_islands.py --out picaset/tables/islands.csv
 """
 
 import argparse
@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 ISLANDS = {"Auk": 3, "Bittern": 2, "Curlew": 4, "Dunlin": 5, "Eider": 3, "Fulmar": 4}
-"""Names, and colonies on each."""
+"""Number of colonies by island."""
 
 
 def nests(num_colonies: int, random: np.random.Generator) -> np.ndarray:
-    """Kilometres east and north; an island is a few kilometres across and lies somewhere in an archipelago."""
+    """Sample nests of an island somewhere in an archipelago, as kilometres east and north."""
     middle, radius = random.uniform(-400, 400, 2), random.uniform(1, 30)
     colonies = random.uniform(-radius, radius, (num_colonies, 2))
     sizes = random.multinomial(int(random.integers(90, 220)), random.dirichlet(np.full(num_colonies, 3.0)))
@@ -31,7 +31,7 @@ def nests(num_colonies: int, random: np.random.Generator) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("picaset/data/islands.csv"))
+    parser.add_argument("--out", type=Path, default=Path("picaset/tables/islands.csv"))
     parser.add_argument("--seed", type=int, default=11)
     arguments = parser.parse_args()
     random = np.random.default_rng(arguments.seed)

@@ -1,10 +1,10 @@
-"""Pool a set that lies in the partitions of another engine: one map over the partitions for every step of the cascade.
+"""Pool a set that is partitioned by another engine, with one map over the partitions for every step of the cascade.
 
-    python examples/pool_partitions.py               # here, as the others do it
+    python examples/pool_partitions.py               # in this process
     python examples/pool_partitions.py --engine ray
 
-Ray, Dask and Spark are installed by whoever has them. In each, a worker returns the state of its partition, a few
-numbers for every template and head, and states merge in any order.
+Ray, Dask or Spark must be installed separately. A worker returns the attention state of its partition, a few numbers
+per template and head; states can be merged in any order.
 """
 
 import argparse
@@ -47,7 +47,7 @@ ENGINES: dict[str, Engine] = {"here": here, "ray": ray, "dask": dask, "spark": s
 
 @torch.no_grad()
 def pool_partitions(pool: PicasoPool, partitions: Sequence[Tensor], engine: Engine) -> Tensor:
-    """What ``pool`` makes of all partitions (1, n, D) together."""
+    """Apply ``pool`` to the union of all partitions, each of shape (1, n, D)."""
     templates = pool.initial(1)
     for step in range(pool.num_steps):
 
@@ -62,9 +62,11 @@ def pool_partitions(pool: PicasoPool, partitions: Sequence[Tensor], engine: Engi
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=list(ENGINES), default="here")
-    chosen = ENGINES[parser.parse_args().engine]
+    engine = ENGINES[parser.parse_args().engine]
     torch.manual_seed(0)
     cascade = PicasoPool(8, num_templates=2, num_heads=2)
     elements = torch.randn(1, 1000, 8)
-    pooled = pool_partitions(cascade, elements.split(300, dim=1), chosen)
-    print(f"differs from the whole set by {float((pooled - cascade(elements).detach()).abs().max()):.1e}")
+    pooled = pool_partitions(cascade, elements.split(300, dim=1), engine)
+    print(
+        f"largest difference from pooling the whole set: {float((pooled - cascade(elements).detach()).abs().max()):.1e}"
+    )

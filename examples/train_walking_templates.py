@@ -1,14 +1,15 @@
-"""Train the small cascade whose templates `picaset tour` shows walking to the clusters of a set.
+"""Train the small cascade of `picaset tour`, whose templates move to the clusters of a set.
 
-Every step of the cascade is asked for the cluster centres, through one linear map, so that each answer can be drawn.
-The loss is the negative log-likelihood of the points under round Gaussians at those centres, and a little for moving.
-Sets are canonicalized, so that the walk does not depend on where the points lie.
+A linear map decodes the templates of every step to cluster centres, so that each step can be drawn. The loss is the
+negative log-likelihood of the points under spherical Gaussians at these centres, plus a penalty on moving. Sets are
+canonicalized, so that the result does not depend on the position and scale of the points.
 
     python examples/train_walking_templates.py --steps 4500 --out picaset/weights/walking_templates
     python examples/train_walking_templates.py --evaluate
 
-About five minutes on two cores. Prints the mean distance from a true centre to the nearest template, step by step; or,
-of the shipped network and of soft K-means from the same start, in how many of 200 sets every centre has one near.
+Takes about five minutes on two cores. Prints the mean distance from a true centre to the nearest template at every
+step. With --evaluate, prints for the shipped network and for soft K-means from the same templates in how many of 200
+sets every centre has a template nearby.
 """
 
 import argparse
@@ -23,8 +24,10 @@ from picaset.lab.data.gaussian_mixtures import draw_mixtures
 from picaset.lab.reports.template_walk import walk_through_mixture
 from picaset.operators.canonicalize import place_of
 
-DEVIATIONS = (1.0, 0.6, 0.35, 0.2)  # of the Gaussians, step by step, in units of the set's spread: coarse to fine
-MOVING = 0.5  # what a template pays for leaving its place
+DEVIATIONS = (1.0, 0.6, 0.35, 0.2)
+"""Standard deviation of the Gaussians at each step, in units of the spread of the set: coarse to fine."""
+MOVE_WEIGHT = 0.5
+"""Weight of the penalty on moving."""
 
 
 def build() -> Picaso:
@@ -42,12 +45,12 @@ def build() -> Picaso:
 
 
 def centres_by_step(network: Picaso, points: Tensor) -> Tensor:
-    """Where the templates are before the first step and after each: (L + 1, B, K, 2)."""
+    """Return the decoded templates before the first step and after each step: (L + 1, B, K, 2)."""
     return network.decoder(network.trace(points).templates)
 
 
 def log_likelihood(points: Tensor, centres: Tensor, deviation: float) -> Tensor:
-    """Of points (B, N, 2) under equal round Gaussians at centres (B, K, 2), per point, up to a constant."""
+    """Return the mean log-likelihood of points (B, N, 2) under Gaussians at centres (B, K, 2), up to a constant."""
     squares = (points[:, :, None] - centres[:, None]).square().sum(dim=-1)
     return (-squares / (2 * deviation**2)).logsumexp(dim=-1).mean() - 2 * math.log(deviation)
 
@@ -66,10 +69,12 @@ def train(steps: int, seed: int) -> Picaso:
         points, truth = draw_mixtures(32, 80, generator=generator)
         shift, scale = place_of(points, None)
         points = (points - shift) / scale
-        _, *answers = centres_by_step(network, points)
-        likelihoods = [log_likelihood(points, *answer) for answer in zip(answers, DEVIATIONS, strict=True)]
-        moves = torch.stack(answers).diff(dim=0).square().mean()  # a template that keeps its cluster moves little
-        loss = -torch.stack(likelihoods).mean() + MOVING * moves
+        _, *centres_of_steps = centres_by_step(network, points)
+        likelihoods = [log_likelihood(points, *step) for step in zip(centres_of_steps, DEVIATIONS, strict=True)]
+        moves = (
+            torch.stack(centres_of_steps).diff(dim=0).square().mean()
+        )  # a template that keeps its cluster moves little
+        loss = -torch.stack(likelihoods).mean() + MOVE_WEIGHT * moves
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -77,30 +82,30 @@ def train(steps: int, seed: int) -> Picaso:
         schedule.step()
         if step % 500 == 0 or step == steps - 1:
             true = (truth.means - shift) / scale
-            misses = [nearest_distance(true, centres) * scale[:, 0] for centres in answers]
-            shown = "  ".join(f"{miss.mean().item():.2f}" for miss in misses)
-            print(f"step {step:5d}   loss {loss.item():6.3f}   distance by step {shown}", flush=True)
+            distances = [nearest_distance(true, centres) * scale[:, 0] for centres in centres_of_steps]
+            means = "  ".join(f"{distance.mean().item():.2f}" for distance in distances)
+            print(f"step {step:5d}   loss {loss.item():6.3f}   distance by step {means}", flush=True)
     return network
 
 
 def evaluate(num_sets: int = 200, near: float = 1.0) -> None:
-    """Count the sets of which every cluster is found, by each of the walks that ``picaset tour`` draws."""
-    found: dict[str, int] = {}
+    """Count the sets in which every cluster is found, for each operator that ``picaset tour`` draws."""
+    num_found: dict[str, int] = {}
     for seed in range(num_sets):
         _, truth = draw_mixtures(1, 300, generator=torch.Generator().manual_seed(seed))
         for walk in walk_through_mixture(seed=seed):
             all_near = nearest_distance(truth.means[0], walk.templates[-1]).max().item() < near
-            found[walk.title] = found.get(walk.title, 0) + all_near
-    for title, count in found.items():
+            num_found[walk.title] = num_found.get(walk.title, 0) + all_near
+    for title, count in num_found.items():
         print(f"{title}: every cluster found in {count} of {num_sets} sets")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=4500, help="optimizer steps")
-    parser.add_argument("--seed", type=int, default=0, help="seeds weights and data alike")
-    parser.add_argument("--out", type=Path, default=Path("walking_templates"), help="where the network is written")
-    parser.add_argument("--evaluate", action="store_true", help="count what the shipped network finds instead")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of weights and data")
+    parser.add_argument("--out", type=Path, default=Path("walking_templates"), help="folder to write the network to")
+    parser.add_argument("--evaluate", action="store_true", help="evaluate the shipped network instead of training")
     arguments = parser.parse_args()
     if arguments.evaluate:
         evaluate()

@@ -89,7 +89,7 @@ def test_rows_with_missing_values_are_refused_or_left_out_as_one_says(two_sets, 
     assert "line 152: a value is missing (as in 2 of 152 rows)" in capsys.readouterr().err
     out = tmp_path / "labels.csv"
     assert main(["cluster", str(two_sets), "--set", "who", "--drop-missing", "--labels", str(out)]) == 0
-    assert "2 rows with missing values left out" in capsys.readouterr().out.replace("\n", " ")
+    assert "2 rows with missing values dropped" in capsys.readouterr().out.replace("\n", " ")
     assert [row["component"] for row in read(out)][-2:] == ["", ""]
 
 

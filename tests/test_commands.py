@@ -14,6 +14,7 @@ import torch
 from picaset import Picaso, PicasoPool, SetTransformer
 from picaset.cli import COMMANDS, main
 from picaset.lab.experiments import EXPERIMENTS, experiment
+from picaset.lab.experiments.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = {
@@ -46,6 +47,9 @@ def test_the_examples_in_a_help_text_run_one_after_the_other(name: str, tmp_path
     if name == "studio":  # would go on for ever; tests/test_studio.py starts it and ends it
         monkeypatch.setattr("picaset.studio.server.Server.run", lambda self, sockets: self.ready())
         monkeypatch.setattr("webbrowser.open", lambda address: True)
+    if name == "reproduce":  # two rows of each table: all of them would take minutes
+        for table, rows in TABLES.items():
+            monkeypatch.setitem(TABLES, table, rows[:2])
     if name == "evaluate":
         assert main(shlex.split(EXAMPLES["train"][1])[1:]) == 0
     for example in EXAMPLES[name]:

@@ -1,7 +1,6 @@
 """Table 4 and its figures from the records of runs: what is there is shown, and pictures of drawn faces only."""
 
 import json
-import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,33 +12,26 @@ from picaset.lab.experiments import experiment
 from picaset.lab.experiments.odd_one_out import ROWS, SEEDED, VARIANTS
 from picaset.lab.experiments.tables import TABLES
 from picaset.lab.networks.odd_one_out import ODD_FACES, OddOneOutNetwork, odd_faces_network
-from picaset.lab.reports.odd_faces import ScoredSet, draw_odd_faces, fresh_sets, shown_sets
+from picaset.lab.reports.odd_faces import ScoredSet, draw_odd_faces, sample_scored_sets, stored_sets
 from picaset.lab.reports.odd_one_out import (
     NAMES,
     answers,
-    by_size,
-    odd_one_out_section,
-    odd_one_out_tables,
+    build_tables,
+    draw_figures,
+    mean_by_size,
     table_4,
     variants,
 )
 from picaset.lab.reports.published import TABLE_4
 from picaset.lab.reports.records import Record, find_records
 from picaset.lab.reports.reproduction import tables_of, write_report
-from picaset.lab.training.loop import start
-from picaset.lab.training.run_directory import run_name
-
-ROOT = Path(__file__).parent.parent
+from tests.short_runs import import_example, train_shortly
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     """A folder with one run, of two steps."""
-    folder = tmp_path_factory.mktemp("runs")
-    short = experiment("odd-one-out-sa-gpb", profile="smoke")
-    short = replace(short, training=replace(short.training, steps=2, score_every=1))
-    start(short, folder / run_name(short.name, "smoke", 0), silent=True, accelerator="cpu")
-    return folder
+    return train_shortly([("odd-one-out-sa-gpb", 0)], tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +75,7 @@ def test_published_numbers_never_stand_beside_the_stand_in(record):
     table = table_4(many(record, DRAWN, SOME), "drawn")
     assert not any(cell.published for row in table.rows for cell in row)
     assert "4096 drawn faces" in table.title
-    assert "nothing here can be compared with the paper" in table.notes[0]
+    assert "the numbers cannot be compared with the paper's" in table.notes[0]
 
 
 def test_what_was_scored_on_fewer_sets_does_not_stand_beside_the_paper(record):
@@ -94,10 +86,10 @@ def test_what_was_scored_on_fewer_sets_does_not_stand_beside_the_paper(record):
 
 def test_the_two_data_sets_are_in_tables_of_their_own(record):
     runs = many(record, REAL, {"sa-pb": [0.9]}) + many(record, DRAWN, {"sa-gpb": [0.8]})
-    real, drawn = odd_one_out_tables(runs, [])
+    real, drawn = build_tables(runs, [])
     assert [row[0].found for row in real.rows] == ["SA + PB", "random guessing"]
     assert [row[0].found for row in drawn.rows] == ["SA + GPB", "random guessing"]
-    assert odd_one_out_tables([], []) == []
+    assert build_tables([], []) == []
 
 
 def test_a_run_whose_name_hides_its_data_is_in_no_table(record):
@@ -113,17 +105,23 @@ def test_the_answers_follow_the_numbers(record):
             answers(many(record, REAL, {name.replace("_", "-"): of for name, of in rows.items()}), "celeba")
         )
 
-    assert "SA + PB against SA + PMA: AUROC above (+0.100, spread 0.020)" in told(sa_pma=[0.7, 0.72], sa_pb=[0.8, 0.82])
-    assert "SA + PB against SA + PMA: AUROC below (-0.100" in told(sa_pma=[0.8, 0.82], sa_pb=[0.7, 0.72])
-    assert "SA + GPB against SA + PB: AUROC not told apart (+0.010" in told(sa_pb=[0.8, 0.82], sa_gpb=[0.81, 0.83])
-    assert "not from several seeds each: AUROC +0.050, AUPR +0.050, top 1 +0.050." in told(rff_pma=[0.6], rff_pb=[0.65])
+    assert "SA + PB compared with SA + PMA: AUROC higher (+0.100, spread 0.020)" in told(
+        sa_pma=[0.7, 0.72], sa_pb=[0.8, 0.82]
+    )
+    assert "SA + PB compared with SA + PMA: AUROC lower (-0.100" in told(sa_pma=[0.8, 0.82], sa_pb=[0.7, 0.72])
+    assert "SA + GPB compared with SA + PB: AUROC within the spread (+0.010" in told(
+        sa_pb=[0.8, 0.82], sa_gpb=[0.81, 0.83]
+    )
+    assert "(a single seed, spread unknown): AUROC +0.050, AUPR +0.050, top 1 +0.050." in told(
+        rff_pma=[0.6], rff_pb=[0.65]
+    )
     assert told(sa_pb=[0.8, 0.82]) == ""
 
 
 def test_questions_that_no_run_speaks_to_are_not_asked(record):
     notes = table_4(many(record, REAL, {"sa-pb": [0.8], "sa-gpb": [0.8]}), "celeba").notes
-    assert not any("Is PB above PMA?" in note for note in notes)
-    assert any("Is GPB above PB?" in note for note in notes)
+    assert not any("Is PB better than PMA?" in note for note in notes)
+    assert any("Is GPB better than PB?" in note for note in notes)
 
 
 def test_the_authors_loss_is_compared_with_the_row_that_it_changes(record):
@@ -131,7 +129,10 @@ def test_the_authors_loss_is_compared_with_the_row_that_it_changes(record):
     table = variants(runs, "celeba")
     assert [row[0].found for row in table.rows] == ["SA + GPB", "SA + GPB, the authors' loss"]
     assert "softmax and then a binary loss" in table.notes[0]
-    assert any("What does the authors' loss do?" in told and "AUROC -0.210" in told for told in answers(runs, "celeba"))
+    assert any(
+        "What is the effect of the authors' loss?" in told and "AUROC -0.210" in told
+        for told in answers(runs, "celeba")
+    )
     assert variants(runs[:2], "celeba") is None
     assert variants(runs[2:], "celeba") is None
 
@@ -139,31 +140,31 @@ def test_the_authors_loss_is_compared_with_the_row_that_it_changes(record):
 def test_only_sizes_that_every_seed_was_scored_on_have_a_mean(record):
     first = record.result["by_size"]
     other = replace(record, result=record.result | {"by_size": [dict(row, auroc=1.0) for row in first[:2]]})
-    means = by_size([record, other], "auroc")
+    means = mean_by_size([record, other], "auroc")
     assert list(means) == [row["set_size"] for row in first[:2]]
     assert means[first[0]["set_size"]] == pytest.approx((1 + first[0]["auroc"]) / 2)
 
 
 def test_a_report_has_every_figure_and_pictures_of_drawn_faces_only(trained, record, tmp_path):
-    report = write_report(find_records([trained]), [trained], tmp_path / "drawn", profile="smoke")
+    report = write_report(find_records([trained]), [trained], tmp_path / "drawn", origin="")
     names = {path.stem for path in report.figures}
     assert names == {"odd_one_out_faces", "odd_one_out_by_size_drawn", "odd_one_out_learning_drawn"}
     assert all(path.with_suffix(".png").is_file() for path in report.figures)
     text = report.page.read_text()
     assert "Odd one out" in text
     assert "Clustering under shift" not in text
-    section = odd_one_out_section(many(record, REAL, SOME), [], tmp_path / "real")
-    assert {drawing.path.stem for drawing in section.figures} == {
+    figures = draw_figures(many(record, REAL, SOME), tmp_path / "real")
+    assert {svg.stem for svg, _ in figures.values()} == {
         "odd_one_out_by_size_celeba",
         "odd_one_out_learning_celeba",
     }
     assert not list((tmp_path / "real").rglob("*faces*"))
-    assert all("<image" not in drawing.svg for drawing in section.figures)
+    assert all("<image" not in svg.read_text() for svg, _ in figures.values())
 
 
 def test_all_experiments_share_one_list_of_tables(record):
     runs = many(record, REAL, SOME)
-    assert [table.title for table in tables_of(runs, [])] == [table.title for table in odd_one_out_tables(runs, [])]
+    assert [table.title for table in tables_of(runs, [])] == [table.title for table in build_tables(runs, [])]
 
 
 def test_every_row_of_the_table_has_a_name_and_a_published_number():
@@ -177,8 +178,8 @@ def test_every_row_of_the_table_has_a_name_and_a_published_number():
 # The figure of faces
 
 
-def test_shown_sets_are_those_that_the_run_kept(record):
-    sets, shown = shown_sets(record), record.result["shown"]
+def test_stored_sets_are_those_that_the_run_kept(record):
+    sets, shown = stored_sets(record), record.result["shown"]
     assert len(sets) == len(shown["odd"]) == 20
     faces = record.experiment.task.faces()
     assert np.array_equal(sets[3].faces, faces.images[shown["members"][3]])
@@ -187,8 +188,8 @@ def test_shown_sets_are_those_that_the_run_kept(record):
 
 
 def test_real_faces_are_put_into_no_figure(record):
-    with pytest.raises(ValueError, match="is not a run on drawn faces; pictures of real faces are put into no figure"):
-        shown_sets(as_if(record, f"{REAL}-sa-gpb"))
+    with pytest.raises(ValueError, match="is not a run on drawn faces; figures never show real faces"):
+        stored_sets(as_if(record, f"{REAL}-sa-gpb"))
 
 
 def scored(chosen: int, odd: int = 0) -> ScoredSet:
@@ -201,14 +202,14 @@ def test_found_and_missed_sets_are_apart_and_counted(tmp_path):
     svg, png = draw_odd_faces([*[scored(0)] * 7, scored(1), scored(2)], tmp_path)
     assert png.stat().st_size > 10_000
     text = svg.read_text()
-    assert "the odd one was found, in 7 of 9 sets; the first 4" in text
-    assert "the odd one was missed, in 2 of 9 sets; all are shown" in text
+    assert "odd face found in 7 of 9 sets; the first 4 shown" in text
+    assert "odd face missed in 2 of 9 sets; all shown" in text
 
 
 @pytest.mark.parametrize(("chosen", "absent"), [(0, "missed"), (1, "found")])
 def test_a_kind_of_set_that_there_is_none_of_has_no_place(tmp_path, chosen, absent):
     svg, _ = draw_odd_faces([scored(chosen)], tmp_path)
-    assert f"the odd one was {absent}" not in svg.read_text()
+    assert f"odd face {absent}" not in svg.read_text()
 
 
 def test_a_figure_of_no_sets_is_refused(tmp_path):
@@ -220,7 +221,7 @@ def test_a_figure_of_no_sets_is_refused(tmp_path):
 # Shipped weights
 
 
-ship = runpy.run_path(str(ROOT / "examples/ship_odd_faces.py"))["ship"]
+ship = import_example("ship_odd_faces").ship
 
 
 def test_a_finished_run_on_drawn_faces_becomes_a_network_with_its_card(trained, record, tmp_path):
@@ -231,7 +232,7 @@ def test_a_finished_run_on_drawn_faces_becomes_a_network_with_its_card(trained, 
     assert "`picaset train odd-one-out-sa-gpb --profile smoke --threads 1`" in card
     found = record.result["test"]
     assert f"| as trained | {found['auroc']:.3f} | {found['aupr']:.3f} | {found['top1']:.3f} |" in card
-    sets = fresh_sets(network.float(), num_sets=3, set_size=5, seed=0)
+    sets = sample_scored_sets(network.float(), num_sets=3, set_size=5, seed=0)
     assert [one.scores.sum() for one in sets] == pytest.approx([1, 1, 1])
 
 
@@ -254,7 +255,7 @@ def test_shipped_weights_are_small_and_have_a_card():
 
 
 def test_the_shipped_network_finds_odd_faces_that_training_never_had():
-    sets = fresh_sets(odd_faces_network(), num_sets=100, set_size=8, seed=5)
+    sets = sample_scored_sets(odd_faces_network(), num_sets=100, set_size=8, seed=5)
     assert sum(one.was_found for one in sets) > 25  # of which guessing finds 12 or 13
 
 
@@ -293,5 +294,5 @@ def test_reproducing_table_4_without_real_data_trains_the_stand_in_and_says_what
     assert main(["reproduce", "table4", "--profile", "smoke", "--fresh"]) == 0
     shown = capsys.readouterr().out
     assert f"{REAL}-sa-pb, seed 0: left out. Real data is needed; set PICASET_DATA" in shown
-    assert "The stand-in of Table 4" in shown
+    assert "Table 4 on the stand-in" in shown
     assert "Table 4: the odd one among real faces" not in shown

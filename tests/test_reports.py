@@ -1,8 +1,10 @@
 """From the records of runs to tables, figures and a page: what is there is shown, and nothing else."""
 
+import html
 import io
 import json
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,11 +13,12 @@ import pytest
 from rich.console import Console
 
 from picaset.cli import main
+from picaset.figures import new_figure, write_figure
 from picaset.lab.experiments import EXPERIMENTS
 from picaset.lab.experiments.tables import TABLES, tables_named
 from picaset.lab.reports import clustering
-from picaset.lab.reports.records import find_records
-from picaset.lab.reports.reproduction import SECTIONS, TASK_OF_TABLE, write_report
+from picaset.lab.reports.records import find_records, runs_named
+from picaset.lab.reports.reproduction import REPORTERS, tables_of, write_report
 from picaset.lab.reports.table import Cell, Table
 from picaset.lab.tasks.clustering import Clustering
 from picaset.lab.training.run_directory import run_name
@@ -32,11 +35,11 @@ def runs(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(runs, tmp_path_factory):
-    return write_report(find_records([runs]), [runs], tmp_path_factory.mktemp("report"), profile="smoke")
+    return write_report(find_records([runs]), [runs], tmp_path_factory.mktemp("report"), origin="")
 
 
 def numbers(records, name: str, move: int) -> list[float]:
-    return [record.result["moves"][move]["log_likelihood"]["0"] for record in clustering.rows_of(records, name)]
+    return [record.result["moves"][move]["log_likelihood"]["0"] for record in runs_named(records, f"clustering-{name}")]
 
 
 def as_if_scored_like_the_paper(records):
@@ -106,10 +109,12 @@ class Links(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.tags: list[str] = []
+        self.ids: list[str] = []
         self.outside: list[str] = []
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
+        self.ids += [value for name, value in attrs if name == "id" and tag == "section"]
         self.outside += [
             value for name, value in attrs
             if name in ("href", "src", "xlink:href") and not (value or "").startswith(("#", "data:"))
@@ -131,7 +136,7 @@ def test_the_page_says_how_the_numbers_were_made(report):
     text = re.sub(r"\s+", " ", report.page.read_text())
     assert "Profile smoke: every row 2 steps of 4 sets, the same sets for the same seed; " in text
     assert "; less than a minute each on " in text
-    assert "The paper used 50 000 steps of 10 sets" in text
+    assert "The paper trains for 50 000 steps of 10 sets" in text
     for name, _ in RUNS:
         assert name in text
 
@@ -140,9 +145,9 @@ def test_a_row_with_another_budget_is_named(runs):
     records = find_records([runs])
     other = replace(records[0].experiment, training=replace(records[0].experiment.training, steps=7000))
     changed = [replace(records[0], experiment=other), *records[1:]]
-    named = clustering.in_words(clustering.name_of(changed[0]))
+    named = clustering.row_label(clustering.row_name(changed[0]))
     said = f"every row 2 steps of 4 sets, the same sets for the same seed ({named}: 7 000 steps of 4 sets)"
-    assert said in clustering.setting(changed)
+    assert said in clustering.describe_setting(changed)
 
 
 def test_every_figure_is_there_as_svg_and_png(report):
@@ -168,38 +173,214 @@ def test_unfinished_runs_are_not_shown(runs, tmp_path):
     assert find_records([tmp_path]) == []
 
 
+def record_of(runs: Path, name: str = "ae32-pb-sa", seed: int = 0):
+    return runs_named(find_records([runs]), f"clustering-{name}")[seed]
+
+
+def copy_run(record, folder: Path, *, profile: str = "smoke") -> Path:
+    """Copy a run into a folder, as if it had been trained in another profile."""
+    copied = folder / run_name(record.experiment.name, profile.replace("/", "-"), record.experiment.training.seed)
+    copied.mkdir(parents=True)
+    (copied / "config.json").write_text(json.dumps(record.experiment.to_json() | {"profile": profile}))
+    for name in ("environment.json", "metrics.jsonl", "result.json"):
+        (copied / name).write_text((record.path / name).read_text())
+    return copied
+
+
+@pytest.fixture
+def clone(runs, tmp_path, monkeypatch) -> Path:
+    """A working directory with one committed record, of profile quick, and no runs; the only figure is empty."""
+
+    def draw(records, folder):
+        return {"An empty figure.": write_figure(new_figure(1, 1), folder, "empty")}
+
+    monkeypatch.setitem(REPORTERS, "clustering", replace(REPORTERS["clustering"], draw_figures=draw))
+    monkeypatch.chdir(tmp_path)
+    copy_run(record_of(runs), tmp_path / "results/runs", profile="quick")
+    return tmp_path
+
+
+COMMITTED = "Shown from 1 committed record in results/runs/, profile quick; nothing was trained now."
+
+
 def test_a_report_of_nothing_says_what_to_do(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["report"]) == 1
-    assert "There is no finished run of profile quick" in (shown := capsys.readouterr().err)
-    assert "picaset reproduce --profile quick --train" in shown
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert "There is no finished run in runs or results/runs; train one with: picaset train clustering-ours" in shown
+    assert main(["report", "--runs", "nowhere"]) == 1
+    assert "--runs: there is no folder nowhere." in capsys.readouterr().err
+    assert main(["reproduce", "--profile", "quick"]) == 1
+    assert "picaset reproduce --profile quick --train" in capsys.readouterr().err
 
 
-def test_rows_without_a_record_are_said_to_be_left_out(runs, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("profile", ["smoke", "quick-70-steps", "mine [v2] & <b> / ünï"])
+def test_own_runs_are_shown_whatever_their_profile_and_committed_records_are_not(clone, runs, profile, capsys):
+    for seed in (0, 1):
+        copy_run(record_of(runs, seed=seed), clone / "runs", profile=profile)
+    assert main(["report"]) == 0
+    shown = capsys.readouterr().out
+    origin = f"Shown from 2 runs in runs/, profile {profile}."
+    assert origin in shown
+    assert f"Profile {profile}: every row 2 steps" in shown
+    page = html.unescape((clone / "report/index.html").read_text())
+    assert origin in page
+    assert "committed" not in page
+    assert page.count(f"<td>{profile}</td>") == 2  # the list of runs
+
+
+@pytest.mark.parametrize("arguments", [[], ["--records"], ["--runs", "results/runs"], ["--profile", "quick"]])
+def test_committed_records_are_shown_on_request_or_without_a_finished_run_and_said_to_be(
+    clone, runs, arguments, capsys
+):
+    half = clone / "runs/half"
+    half.mkdir(parents=True)
+    (half / "config.json").write_text((record_of(runs).path / "config.json").read_text())  # not finished
+    if arguments:
+        copy_run(record_of(runs, seed=1), clone / "runs")
+    assert main(["report", *arguments]) == 0
+    assert COMMITTED in capsys.readouterr().out
+    assert COMMITTED in (clone / "report/index.html").read_text()
+    assert main(["report", *arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["origin"] == COMMITTED
+
+
+def test_each_profile_has_its_own_tables_and_figures(clone, runs, capsys):
+    copy_run(record_of(runs), clone / "runs", profile="quick")
+    for record in (record_of(runs, seed=1), record_of(runs, "set-transformer")):
+        copy_run(record, clone / "runs", profile="smoke")
+    assert main(["report"]) == 0
+    shown = capsys.readouterr().out
+    assert "Shown from 3 runs in runs/, profiles quick and smoke." in shown
+    records = find_records([clone / "runs"])
+    quick, smoke = (table for table in tables_of(records, []) if table.title.startswith("Table 2"))
+    assert quick.title.endswith("shifted (profile quick)")
+    assert smoke.title.endswith("shifted (profile smoke)")
+    assert [row[0].found for row in quick.rows] == ["AE32 + PB + SA", "oracle"]
+    assert [row[2].found for row in quick.rows[:-1]] == ["one seed"]  # never averaged with the seed of the other
+    assert [row[0].found for row in smoke.rows] == ["Set Transformer", "AE32 + PB + SA", "oracle"]
+    page = Links()
+    page.feed((clone / "report/index.html").read_text())
+    assert len(set(page.ids)) == len(page.ids)
+    folders = {path.name for path in (clone / "report/figures").iterdir()}
+    assert folders == {"profile-quick", "profile-smoke"}
+    assert main(["report", "--profile", "smoke"]) == 0
+    assert "2 runs in" in (shown := capsys.readouterr().out)
+    assert "(profile" not in shown
+
+
+def cut(path: Path) -> None:
+    path.write_text(path.read_text()[:40])
+
+
+def without(file: str, name: str):
+    def remove(run: Path) -> None:
+        values = json.loads((run / file).read_text())
+        del values[name]
+        (run / file).write_text(json.dumps(values))
+
+    return remove
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda run: cut(run / "config.json"), "config.json is not JSON"),
+        (lambda run: (run / "config.json").write_text('{"format": "other"}'), "config.json does not describe an exp"),
+        (without("config.json", "training"), "config.json: the field 'training' is missing."),
+        (lambda run: cut(run / "result.json"), "result.json is not JSON"),
+        (lambda run: (run / "result.json").write_text("[1]"), "result.json must hold a JSON object."),
+        (without("result.json", "seconds"), "result.json lacks 'seconds'; was it written by another program?"),
+        (without("result.json", "moves"), "result.json lacks 'moves'; was it written by another program?"),
+        (
+            lambda run: (run / "result.json").write_text(
+                json.dumps(json.loads((run / "result.json").read_text()) | {"moves": [{}]})
+            ),
+            "a file has an unexpected structure (KeyError('log_likelihood'))",
+        ),
+        (lambda run: (run / "environment.json").unlink(), "environment.json: No such file or directory"),
+        (
+            lambda run: (run / "metrics.jsonl").write_text('{"score": 1}\n'),
+            'metrics.jsonl: line 1 must be an object with a "s',
+        ),
+        (lambda run: (run / "config.json").write_bytes(b"\xff\xfe\x00"), "config.json is not JSON"),
+    ],
+)
+def test_a_damaged_or_foreign_run_is_skipped_in_one_line_with_its_name_and_the_reason(
+    runs, tmp_path, capsys, damage, reason
+):
+    copy_run(record_of(runs, "ablation-norm"), tmp_path / "runs")
+    damage(copy_run(record_of(runs, seed=1), tmp_path / "runs"))
+    assert main(["report", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "report"), "--json"]) == 0
+    shown = capsys.readouterr()
+    name = f"{tmp_path}/runs/clustering-ae32-pb-sa-smoke-seed1"
+    assert f"picaset: skipped {name}: {reason}" in shown.err
+    assert shown.err.count("\n") == 1
+    assert json.loads(shown.out)["origin"].startswith("Shown from 1 run in ")
+
+
+def test_a_second_run_of_the_same_name_profile_and_seed_is_skipped_by_name(runs, tmp_path):
+    shutil.copytree(runs / run_name(*RUNS[0][:1], "smoke", 0), tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    lines = list[str]()
+    assert [record.path.name for record in find_records([tmp_path], on_skip=lines.append)] == ["a"]
+    assert lines == [f"skipped {tmp_path}/b: {tmp_path}/a has the same name, profile and seed"]
+
+
+def test_figures_that_cannot_be_drawn_are_skipped_and_the_tables_shown(runs, tmp_path):
+    record = record_of(runs)
+    broken = replace(record, result=record.result | {"shown": {}})
+    lines = list[str]()
+    report = write_report([broken], [], tmp_path, origin="", on_skip=lines.append)
+    assert report.tables["table2"]
+    assert report.figures == []
+    assert lines[0].startswith("skipped the figures of Clustering under shift: a file has an unexpected structure")
+
+
+def test_a_run_that_is_in_no_table_is_listed(runs, tmp_path, capsys):
+    record = record_of(runs)
+    copied = copy_run(record, tmp_path / "runs")
+    (copied / "config.json").write_text(json.dumps(record.experiment.to_json() | {"name": "my-own"}))
+    assert main(["report", "table2", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
+    assert "table2: none of these runs belongs to it" in capsys.readouterr().out
+    page = (tmp_path / "report/index.html").read_text()
+    assert "no table of the paper has a row for my-own." in page
+    assert "<td>my-own</td>" in page
+
+
+def test_the_page_begins_with_the_best_rows_except_for_smoke_runs(clone, runs, tmp_path):
+    records = find_records([runs])
+    quick = [replace(record, experiment=replace(record.experiment, profile="quick")) for record in records]
+    for shown, summary in ((records, "the scores do not rank the methods."), (quick, "of 7 columns")):
+        page = write_report(shown, [], tmp_path, origin="").page.read_text()
+        assert summary in page[: page.index("<section")]
+
+
+def test_rows_without_a_record_are_said_to_be_left_out(clone, runs, capsys):
+    shutil.rmtree(clone / "results")
     for record in find_records([runs]):
-        described = record.experiment.to_json() | {"profile": "quick"}
-        copied = tmp_path / "results/runs" / record.path.name
-        copied.mkdir(parents=True)
-        (copied / "config.json").write_text(json.dumps(described))
-        for name in ("environment.json", "metrics.jsonl", "result.json"):
-            (copied / name).write_text((record.path / name).read_text())
+        copy_run(record, clone / "results/runs", profile="quick")
     assert main(["reproduce", "table2"]) == 0
     shown = capsys.readouterr().out
-    assert "clustering-ours, seed 0: from results/runs/clustering-ours-smoke-seed0, trained there in" in shown
-    assert "clustering-sa-pb, seed 0: left out, there is no record of it; --train trains it" in shown
+    assert "clustering-ours, seed 0: from results/runs/clustering-ours-quick-seed0, trained in" in shown
+    assert "clustering-sa-pb, seed 0: left out, it has no finished run; add --train to train it" in shown
     assert "report/index.html" in shown
     assert "Table 2" in shown
     assert main(["reproduce", "table5"]) == 0
     shown = capsys.readouterr().out
-    assert "table5: there is no finished run of it" in shown
+    assert "table5: none of these runs belongs to it" in shown
     assert "Table 2" not in shown
-    assert "Table 2" in (tmp_path / "report/index.html").read_text()  # the page has all that there is
+    assert "Table 2" in (clone / "report/index.html").read_text()  # the page has all that there is
+    copy_run(record_of(runs), clone / "runs", profile="quick")
+    assert main(["reproduce", "table2"]) == 0
+    assert (
+        "Shown from 1 run in runs/ and 4 committed records in results/runs/, profile quick." in capsys.readouterr().out
+    )
 
 
 def test_every_table_belongs_to_a_task_and_every_task_to_one():
-    assert TASK_OF_TABLE.keys() == TABLES.keys()
-    assert list(TASK_OF_TABLE.values()) == list(SECTIONS)
+    assert [reporter.table for reporter in REPORTERS.values()] == list(TABLES)
     assert tables_named(("table3", "table2", "table3")) == ["table3", "table2"]
 
 

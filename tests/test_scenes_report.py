@@ -30,10 +30,10 @@ def test_every_run_is_in_its_table(runs):
         "PB3, by likelihood",
     ]  # fmt: skip
     assert [row[2].found for row in found.rows] == ["one seed", "one seed", "2 seeds", "one seed", "one seed"]
-    values = [100 * record.result["average_precision"]["inf"] for record in tables.rows_of(records, "pb3")]
+    values = [100 * record.result["average_precision"]["inf"] for record in tables.find_runs(records, "pb3")]
     assert found.rows[2][3].found.startswith(f"{sum(values) / 2:.1f} ±")
     assert [row[0].found for row in tables.parts(records).rows] == [
-        "PB3, by likelihood", "PB3, told where they look"
+        "PB3, by likelihood", "PB3, templates know where they attend"
     ]  # fmt: skip
     assert tables.on_clevr(records) is None
 
@@ -55,7 +55,7 @@ def test_steps_in_testing_are_those_of_the_decoder(runs):
 
 def test_one_training_in_two_rows_is_shown_with_other_steps_once(runs):
     records = find_records([runs])
-    (thirty,) = tables.rows_of(records, "dspn30")
+    (thirty,) = tables.find_runs(records, "dspn30")
     ten = replace(thirty, experiment=replace(thirty.experiment, name="scenes-dspn10"))
     assert [row[0].found for row in tables.by_steps([ten, thirty]).rows] == ["DSPN, 10 steps"]
     between = replace(thirty, experiment=experiment("scenes-slot-attention", profile="smoke"))
@@ -68,7 +68,7 @@ def test_one_training_in_two_rows_is_shown_with_other_steps_once(runs):
 
 def test_steps_in_training_are_those_of_the_records(runs):
     records = find_records([runs])
-    (descent,) = tables.rows_of(records, "dspn30")
+    (descent,) = tables.find_runs(records, "dspn30")
     implicit = experiment("scenes-idspn", profile="quick")
     told = tables.by_steps([*records, replace(descent, experiment=implicit)]).notes[0]
     assert told.endswith("Steps in training: cascades and slots 3, descents 4 or 20.")
@@ -78,27 +78,27 @@ def test_steps_in_training_are_those_of_the_records(runs):
 def test_rates_are_told_of_most_rows_and_then_of_those_that_differ(runs):
     records = find_records([runs])
     rate = records[0].experiment.training.learning_rate
-    assert tables.rates(records) == f"Adam up to {rate:g}"
-    (record,) = tables.rows_of(records, "set-transformer")
+    assert tables.learning_rates(records) == f"Adam up to {rate:g}"
+    (record,) = tables.find_runs(records, "set-transformer")
     quick = [experiment(f"scenes-{row}", profile="quick") for row in ("pb3", "slot-attention", "dspn10", "idspn")]
-    told = tables.rates([replace(record, experiment=one) for one in quick])
+    told = tables.learning_rates([replace(record, experiment=one) for one in quick])
     assert told == "Adam up to 0.002, Slot Attention up to 0.0004, iDSPN up to 0.001"
 
 
 @pytest.mark.parametrize("objective", ["", "-reweighted", "-likelihood"])
 def test_published_numbers_have_a_column_of_their_own_whatever_was_minimised(runs, objective):
-    (record,) = tables.rows_of(find_records([runs]), "set-transformer")
+    (record,) = tables.find_runs(find_records([runs]), "set-transformer")
     renamed = replace(record, experiment=replace(record.experiment, name=f"scenes-clevr-set-transformer{objective}"))
     rendered = replace(renamed, environment=renamed.environment | {"data": "small rendered CLEVR, 3 images, 64 x 64"})
     found = tables.on_clevr([rendered])
     assert found.title.startswith("Table 5 on small rendered CLEVR: average precision")
     assert found.rows[0][-1].found == "50.0 / 16.2 / 2.0"
     assert "paper" in found.columns[-1]
-    assert "of the published loss, the whole of CLEVR and the published budget" in found.notes[-1]
+    assert "for the published loss, all of CLEVR and the published budget" in found.notes[-1]
 
 
 def test_the_page_has_a_section_with_tables_and_figures(runs, tmp_path):
-    report = write_report(find_records([runs]), [runs], tmp_path, profile="smoke")
+    report = write_report(find_records([runs]), [runs], tmp_path, origin="")
     page = report.page.read_text()
     assert "Objects in scenes" in page
     assert {path.stem for path in report.figures} == {"scene_predictions", "scene_attention"}

@@ -1,18 +1,17 @@
 """Networks that look at pictures, shipped: rounded, with a card, and never one that has seen real data."""
 
 import json
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from picaset.lab.experiments import experiment
-from picaset.lab.reports import shipping
+from picaset.lab.reports.records import training_command
 from picaset.lab.training.loop import start
+from tests.short_runs import import_example
 
-ROOT = Path(__file__).parent.parent
-ship = runpy.run_path(str(ROOT / "examples/ship_picture_networks.py"))["ship"]
+model_card = import_example("model_card")
+ship = import_example("ship_picture_networks").ship
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +45,12 @@ def test_a_finished_run_on_generated_pictures_becomes_a_network_with_its_card(ru
 def test_a_network_that_had_other_toys_than_the_studio_tells_is_refused_and_so_is_a_large_one(
     runs, tmp_path, monkeypatch
 ):
-    with pytest.raises(ValueError, match=r"had toys-tiny, tested on novel azimuths; the studio tells that .* toys-sm"):
+    with pytest.raises(
+        ValueError, match=r"trained on toys-tiny and tested on novel azimuths; the studio needs toys-small"
+    ):
         ship(runs / "viewpoints-azimuth-pb3-toys", tmp_path / "shipped")
-    monkeypatch.setattr(shipping, "LARGEST", 1000)
-    with pytest.raises(ValueError, match="bytes; a shipped one must have at most 1000: make it narrower"):
+    monkeypatch.setattr(model_card, "MAX_BYTES", 1000)
+    with pytest.raises(ValueError, match=r"bytes; a shipped one may take at most 1000\. Train a narrower one"):
         ship(runs / "scenes-pb3", tmp_path / "shipped")
     assert not (tmp_path / "shipped").exists()
 
@@ -58,11 +59,10 @@ def test_a_network_that_had_other_toys_than_the_studio_tells_is_refused_and_so_i
     ("profile", "steps", "seed", "options"),
     [("quick", 1500, 0, ""), ("paper", 9, 0, " --profile paper"), ("quick-70-steps", 70, 2, " --steps 70 --seed 2")],
 )
-def test_a_card_says_how_to_train_the_network_again(runs, profile, steps, seed, options):
-    record = shipping.finished(runs / "scenes-pb3")
-    training = replace(record.experiment.training, steps=steps, seed=seed)
-    changed = replace(record, experiment=replace(record.experiment, profile=profile, training=training))
-    assert shipping.command_of(changed) == f"picaset train scenes-pb3{options} --threads 1"
+def test_a_card_says_how_to_train_the_network_again(profile, steps, seed, options):
+    chosen = experiment("scenes-pb3", profile="smoke")
+    changed = replace(chosen, profile=profile, training=replace(chosen.training, steps=steps, seed=seed))
+    assert training_command(changed) == f"picaset train scenes-pb3{options}"
 
 
 def test_a_run_on_real_pictures_or_an_unfinished_one_is_never_shipped(runs, tmp_path):

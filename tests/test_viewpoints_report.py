@@ -15,10 +15,10 @@ from picaset.lab.data.views import CATEGORIES
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.tables import TABLE_3
 from picaset.lab.experiments.viewpoints import ROWS
-from picaset.lab.reports.look import chosen_views, draw_panel, see
+from picaset.lab.reports.look import attend_to_toy, choose_views, draw_panel
 from picaset.lab.reports.records import Record
 from picaset.lab.reports.reproduction import tables_of, write_report
-from picaset.lab.reports.viewpoints import NAMES, by_distance, table_3
+from picaset.lab.reports.viewpoints import NAMES, accuracy_by_distance, table_3
 from picaset.lab.training.run_directory import RunDirectory
 
 ENVIRONMENT = {"hardware": "abacus", "commit": "abc"}
@@ -99,7 +99,7 @@ def test_the_stand_in_has_a_table_of_its_own_without_published_numbers():
     assert found(first)["AE + PB3"][2] == "80.0"
     assert found(second)["AE + PB3"][2] == "95.0"
     assert "paper" not in second.markdown()
-    assert "compare rows with each other, not with the paper's" in second.notes[1]
+    assert "compare the rows with each other, not with the paper" in second.notes[1]
 
 
 def test_what_was_tested_on_part_of_the_photographs_says_so_and_does_not_stand_beside_the_paper():
@@ -116,11 +116,11 @@ def test_the_best_of_each_column_is_marked_once():
 
 def test_the_notes_say_whether_the_cascade_is_worth_its_steps_where_both_rows_are_there():
     notes = table_3(REAL, "small-norb").notes
-    assert "AE + PB3 minus Set Transformer, not from several seeds each: novel azimuths +9.0." in notes
+    assert "AE + PB3 minus Set Transformer (a single seed, spread unknown): novel azimuths +9.0." in notes
     assert not any("AE + PB1" in note for note in notes)
     seeded = [*REAL, record("pb3", "azimuth", 0.60, real=True, seed=1)]
-    (told,) = (note for note in table_3(seeded, "small-norb").notes if "against Set Transformer" in note)
-    assert told == "AE + PB3 against Set Transformer: novel azimuths not told apart (-1.0, spread 14.2)."
+    (told,) = (note for note in table_3(seeded, "small-norb").notes if "compared with Set Transformer" in note)
+    assert told == "AE + PB3 compared with Set Transformer: novel azimuths within the spread (-1.0, spread 14.2)."
 
 
 def test_without_runs_there_is_no_table():
@@ -129,7 +129,7 @@ def test_without_runs_there_is_no_table():
 
 
 def test_viewpoints_of_one_distance_count_by_their_examples():
-    assert by_distance(TOYS[:1]) == {0: pytest.approx(90), 20: pytest.approx(100 * 0.95 * 30 / 40)}
+    assert accuracy_by_distance(TOYS[:1]) == {0: pytest.approx(90), 20: pytest.approx(100 * 0.95 * 30 / 40)}
 
 
 def test_the_table_asks_for_every_row_of_both_splits_on_both_data_sets():
@@ -154,7 +154,7 @@ def runs(tmp_path_factory) -> Path:
 
 def test_the_page_has_the_figures_and_what_a_toy_network_looks_at(runs, tmp_path):
     with_network = replace(TOYS[0], path=runs / "viewpoints-azimuth-pb3")
-    report = write_report([*REAL, TOYS[1], with_network], [], tmp_path, profile="smoke")
+    report = write_report([*REAL, TOYS[1], with_network], [], tmp_path, origin="")
     assert [path.stem for path in report.figures] == [
         "accuracy_by_distance", "accuracy_by_distance_toys", "look_heads", "look_steps",
     ]  # fmt: skip
@@ -165,26 +165,26 @@ def test_the_page_has_the_figures_and_what_a_toy_network_looks_at(runs, tmp_path
 
 
 def test_without_a_network_of_a_run_the_page_shows_what_the_shipped_one_looks_at(tmp_path):
-    report = write_report(TOYS, [], tmp_path, profile="smoke")
+    report = write_report(TOYS, [], tmp_path, origin="")
     assert [path.stem for path in report.figures] == ["accuracy_by_distance_toys", "look_heads", "look_steps"]
     assert "on an airplane that training never had" in re.sub(r"\s+", " ", report.page.read_text())
 
 
 def test_photographs_alone_show_no_toy(tmp_path):
-    report = write_report(REAL, [], tmp_path, profile="smoke")
+    report = write_report(REAL, [], tmp_path, origin="")
     assert [path.stem for path in report.figures] == ["accuracy_by_distance"]
 
 
 @pytest.mark.parametrize("name", ["viewpoints-azimuth-pb3", "viewpoints-elevation-ours-stereo"])
 def test_looking_shows_one_toy_along_the_split_with_attention_that_sums_to_one(runs, name):
     made = experiment(name, profile="smoke")
-    views = chosen_views(made.task, "truck", seed=3)
+    views = choose_views(made.task, "truck", seed=3)
     assert {CATEGORIES[label] for label in views.category.tolist()} == {"truck"}
     for label in ("instance", "lighting", "azimuth" if made.task.split == "elevation" else "elevation"):
         assert len(getattr(views, label).unique()) == 1
     along = getattr(views, made.task.split).tolist()
     assert along == sorted(set(along))
-    seen = see(made.task, made.task.read_network(RunDirectory(runs / name).network("final")), views)
+    seen = attend_to_toy(made.task, made.task.read_network(RunDirectory(runs / name).network("final")), views)
     assert seen.attention.shape == (3, len(views), 2, 64)
     assert_close(seen.attention.sum(dim=-1), torch.ones(3, len(views), 2))
     assert any(seen.novel)
@@ -207,7 +207,7 @@ def test_heat_lies_over_the_patch_that_is_attended_to():
 
 def test_the_seed_chooses_the_toy():
     task = experiment("viewpoints-azimuth-pb3", profile="smoke").task
-    chosen = {tuple(chosen_views(task, None, seed).category.tolist()) for seed in range(8)}
+    chosen = {tuple(choose_views(task, None, seed).category.tolist()) for seed in range(8)}
     assert len(chosen) > 1
 
 
@@ -222,14 +222,17 @@ def test_the_command_writes_svg_and_png(runs, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["viewpoints-azimuth-deepset-mean"], "A network of the kind 'deep-sets' has no attention to look at"),
+        (["viewpoints-azimuth-deepset-mean"], "A network of the kind 'deep-sets' has no attention to draw"),
         (
             ["viewpoints-azimuth-pb3", "--category", "boat"],
             "category must be one of animal, human, airplane, truck, car",
         ),
         (["viewpoints-azimuth-pb3", "--which", "best"], "has no network"),
         (["nowhere"], "is not a run directory: it has no config.json"),
-        (["clustering"], "is a run of the task 'clustering', which has no pictures; looked at can be: viewpoints"),
+        (
+            ["clustering"],
+            "is a run of the task 'clustering', which has no pictures. Choose a run of viewpoints or scenes.",
+        ),
     ],
 )
 def test_what_cannot_be_looked_at_is_one_clear_line(runs, tmp_path, capsys, arguments, message):

@@ -1,4 +1,4 @@
-"""The command line: one file per command, one library call each."""
+"""The command line: one file per command."""
 
 import inspect
 import sys
@@ -26,7 +26,7 @@ from picaset.extras import MissingExtraError
 
 @runtime_checkable
 class Command(Protocol):
-    """What a command is, once its arguments are read."""
+    """A command with its arguments."""
 
     def run(self) -> int: ...
 
@@ -50,19 +50,19 @@ COMMANDS: dict[str, type[Command]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; a user's mistake ends in one line and a non-zero code, never in a traceback."""
+    """Run a command and return its exit code; an expected error is printed as one line, without a traceback."""
     command = parse(arguments)
     try:
         return command.run()
     except (MissingExtraError, OSError, ValueError) as error:
-        print(f"picaset: {in_one_line(error)}", file=sys.stderr)
+        print(f"picaset: {format_error(error)}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt as stopped:
-        print(f"picaset: {str(stopped) or 'stopped'}", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"picaset: {str(interrupt) or 'stopped'}", file=sys.stderr)
         return 130
 
 
-def in_one_line(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)
@@ -70,10 +70,10 @@ def in_one_line(error: Exception) -> str:
 
 def parse(arguments: Sequence[str] | None) -> Command:
     choices = tuple(
-        # The whole docstring, so that its examples are in the help.
+        # tyro shows only the summary of a docstring; the description adds its examples.
         Annotated[Any, tyro.conf.subcommand(name, constructor=command, description=inspect.getdoc(command))]
         for name, command in COMMANDS.items()
     )
     description = "Networks that take sets as input."
-    union = cast(Any, Union[choices])  # noqa: UP007 - made at run time
+    union = cast(Any, Union[choices])  # noqa: UP007 - built at run time
     return tyro.cli(union, prog="picaset", description=description, args=arguments)

@@ -17,16 +17,16 @@ from picaset.extras import require
 from picaset.tables.large_table import fits_in_memory, open_large_table
 from picaset.tables.table import read_table
 
-MOST_PRINTED = 20
-"""Sets of which the components are printed."""
+MAX_PRINTED = 20
+"""Largest number of sets whose components are printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Fit Gaussian mixtures to the points of a file: one to all of them, or one to each set of them.
+    """Fit Gaussian mixtures to the points of a file: one to all points, or one to each set of points.
 
-    Reads CSV (with or without a header), Parquet and NPY. A column may say which set a row belongs to; thousands of
-    sets are then clustered at once. A file too large for memory is read in chunks.
+    Reads CSV (with or without a header), Parquet and NPY. With --set, a column assigns the rows to sets, and thousands
+    of sets are fitted at once. A file too large for memory is read in chunks.
 
     Examples:
         picaset cluster --example --plot clusters.png
@@ -35,33 +35,33 @@ class Cluster:
     """
 
     file: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = None
-    """The points, one in each row: .csv, .tsv, .txt, .parquet or .npy."""
+    """File with one point per row: .csv, .tsv, .txt, .parquet or .npy."""
     example: bool = False
-    """Take the example that comes with picaset instead of a file."""
+    """Use the example data of picaset instead of a file."""
     columns: tuple[str, ...] = ()
-    """Coordinates; all columns of numbers if none is named."""
+    """Columns of the coordinates; all numeric columns by default."""
     set: str | None = None
-    """The column that says which set a row belongs to."""
+    """Column that names the set of a row."""
     components: int | Literal["auto"] = "auto"
-    """Gaussians in each mixture; auto takes as many as the Bayesian information criterion wants, at most 8."""
+    """Number of Gaussians per mixture; auto selects it by the Bayesian information criterion, up to 8."""
     covariance: Literal["spherical", "diag"] = "spherical"
-    """One variance for each component, or one for each of its coordinates."""
+    """One variance per component (spherical), or one per component and coordinate (diag)."""
     init: Literal["network", "k-means++"] = "network"
-    """Where fits start; k-means++ works in any number of dimensions."""
+    """Initialization; k-means++ works in any number of dimensions."""
     labels: Path | None = None
-    """Write the rows with the component of each to this CSV file."""
+    """Write the rows and their components to this CSV file."""
     parameters: Path | None = None
-    """Write the mixtures to this file, .json or .csv."""
+    """Write the mixtures to this .json or .csv file."""
     plot: Path | None = None
-    """Draw points and components to this file, .png, .svg or .pdf."""
+    """Draw points and components to this .png, .svg or .pdf file."""
     compare: bool = False
-    """Fit scikit-learn's GaussianMixture from ten starts, too, and print both."""
+    """Also fit scikit-learn's GaussianMixture with ten initializations, and compare."""
     drop_missing: bool = False
-    """Leave rows with missing values out, instead of refusing them."""
+    """Drop rows with missing values instead of raising an error."""
     in_chunks: bool = False
-    """Read the file in chunks, as is done in any case where it is too large for memory."""
+    """Read the file in chunks, even if it fits in memory."""
     seed: int = 0
-    """Seeds the starts."""
+    """Random seed of the initialization."""
     json: bool = False
     """Print the mixtures as one JSON line, and nothing else."""
 
@@ -76,7 +76,7 @@ class Cluster:
             self.components, covariance_type=self.covariance, init=self.init, random_state=self.seed
         )
         if self.in_chunks or not fits_in_memory(path):
-            clustered: Any = self.in_parts(path, estimator)
+            clustered: Any = self.cluster_in_chunks(path, estimator)
         else:
             clustered = cluster_table(
                 read_table(path),
@@ -95,18 +95,20 @@ class Cluster:
             clustered.write_parameters(self.parameters)
         if self.plot is not None:
             self.draw(clustered)
-        compared = compare(clustered) if self.compare else None
+        comparison = compare_with_scikit_learn(clustered) if self.compare else None
         if self.json:
-            print(json.dumps({"mixtures": clustered.parameters(), "seconds": clustered.seconds, "compared": compared}))
+            print(
+                json.dumps({"mixtures": clustered.parameters(), "seconds": clustered.seconds, "compared": comparison})
+            )
         else:
-            self.show(clustered, compared)
+            self.print_result(clustered, comparison)
         return 0
 
-    def in_parts(self, path: Path, estimator: Any) -> Any:
+    def cluster_in_chunks(self, path: Path, estimator: Any) -> Any:
         from picaset.estimators.clustered_table import cluster_file
 
-        for name, wanted in (("set", self.set is not None), ("compare", self.compare)):
-            if wanted:
+        for name, is_set in (("set", self.set is not None), ("compare", self.compare)):
+            if is_set:
                 raise ValueError(f"--{name} needs the whole table in memory, and {path} is read in chunks.")
         bar = not self.json and Console(stderr=True).is_terminal
         table = open_large_table(path, self.columns, drop_missing=self.drop_missing)
@@ -135,20 +137,20 @@ class Cluster:
         assert self.plot is not None
         draw_mixtures(panels, clustered.columns, self.plot)
 
-    def show(self, clustered: Any, compared: dict[str, Any] | None) -> None:
+    def print_result(self, clustered: Any, comparison: dict[str, Any] | None) -> None:
         console = Console(highlight=False)
         count = len(clustered.sets)
-        left_out = f", {clustered.num_dropped} rows with missing values left out" if clustered.num_dropped else ""
+        dropped = f", {clustered.num_dropped} rows with missing values dropped" if clustered.num_dropped else ""
         console.print(
             f"{clustered.num_points} points in {count} set{'s' * (count > 1)}, coordinates "
-            f"{', '.join(clustered.columns)}{left_out}: {1e3 * clustered.seconds / count:.1f} ms a set"
+            f"{', '.join(clustered.columns)}{dropped}: {1e3 * clustered.seconds / count:.1f} ms per set"
         )
         console.print(components_table(clustered))
-        if count > MOST_PRINTED:
-            console.print(f"and {count - MOST_PRINTED} sets more; --parameters writes them all")
-        if compared is not None:
-            found = ", a number that ours had to find first" if self.components == "auto" else ""
-            console.print(comparison_table(compared, title=f"as many components for both{found}"))
+        if count > MAX_PRINTED:
+            console.print(f"and {count - MAX_PRINTED} more sets; --parameters writes all of them")
+        if comparison is not None:
+            selected = ", selected by picaset" if self.components == "auto" else ""
+            console.print(comparison_table(comparison, title=f"same number of components{selected}"))
         for path in (self.labels, self.parameters, self.plot):
             if path is not None:
                 console.print(f"written: {path}")
@@ -158,9 +160,9 @@ class Cluster:
 
 def components_table(clustered: Any) -> Table:
     table = Table()
-    for name in ("set", "component", "weight", *clustered.columns, "deviation", "log-likelihood of the set"):
+    for name in ("set", "component", "weight", *clustered.columns, "deviation", "log-likelihood per point"):
         table.add_column(name, justify="left" if name == "set" else "right")
-    for name, mixture in list(zip(clustered.sets, clustered.mixtures, strict=True))[:MOST_PRINTED]:
+    for name, mixture in list(zip(clustered.sets, clustered.mixtures, strict=True))[:MAX_PRINTED]:
         deviations = np.sqrt(mixture.covariances_.reshape(mixture.n_components_, -1))
         for component in range(mixture.n_components_):
             table.add_row(
@@ -175,31 +177,31 @@ def components_table(clustered: Any) -> Table:
     return table
 
 
-def compare(clustered: Any) -> dict[str, Any]:
-    """The same sets by scikit-learn, with as many components each, from ten starts."""
+def compare_with_scikit_learn(clustered: Any) -> dict[str, Any]:
+    """Fit scikit-learn to the same sets, with the same numbers of components and ten initializations."""
     from picaset.estimators.validation import from_scikit_learn
 
     gaussian_mixture = from_scikit_learn("sklearn.mixture", "GaussianMixture")
-    found, seconds = list[float](), 0.0
+    scores, seconds = list[float](), 0.0
     for index, mixture in enumerate(clustered.mixtures):
         points = clustered.of_set(index)
-        began = time.perf_counter()
-        theirs = gaussian_mixture(
+        start = time.perf_counter()
+        fitted = gaussian_mixture(
             mixture.n_components_, covariance_type=mixture.covariance_type, n_init=10, random_state=0
         ).fit(points)
-        seconds += time.perf_counter() - began
-        found.append(float(theirs.score(points)))
-    ours = [mixture.lower_bound_ for mixture in clustered.mixtures]
+        seconds += time.perf_counter() - start
+        scores.append(float(fitted.score(points)))
+    ours = float(np.mean([mixture.lower_bound_ for mixture in clustered.mixtures]))
     return {
-        "picaset": {"log_likelihood": float(np.mean(ours)), "seconds": clustered.seconds},
-        "scikit-learn, 10 starts": {"log_likelihood": float(np.mean(found)), "seconds": seconds},
+        "picaset": {"log_likelihood": ours, "seconds": clustered.seconds},
+        "scikit-learn, 10 starts": {"log_likelihood": float(np.mean(scores)), "seconds": seconds},
     }
 
 
-def comparison_table(compared: dict[str, Any], *, title: str) -> Table:
+def comparison_table(comparison: dict[str, Any], *, title: str) -> Table:
     table = Table(title=title)
     for name in ("", "log-likelihood", "seconds"):
         table.add_column(name, justify="right" if name else "left")
-    for name, row in compared.items():
+    for name, row in comparison.items():
         table.add_row(name, f"{row['log_likelihood']:.4f}", f"{row['seconds']:.3f}")
     return table

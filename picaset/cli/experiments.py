@@ -20,23 +20,24 @@ class Experiments:
     """
 
     profile: Profile = "quick"
-    """The size whose settings are shown."""
+    """Profile whose settings are shown."""
     json: bool = False
     """Print all settings as one JSON line."""
 
     def run(self) -> int:
-        # Where real data is not found, two names are one experiment, on the stand-in.
-        found = (experiment(name, profile=self.profile) for name in EXPERIMENTS)
-        chosen = list({one.name: one for one in found}.values())
+        # Without the real data, two names give the same experiment on generated data.
+        experiments = (experiment(name, profile=self.profile) for name in EXPERIMENTS)
+        distinct = list({setting.name: setting for setting in experiments}.values())
         if self.json:
-            print(json.dumps([one.to_json() for one in chosen]))
+            print(json.dumps([setting.to_json() for setting in distinct]))
             return 0
         table = Table(title=f"profile {self.profile}", box=SIMPLE, padding=(0, 1, 0, 0))
-        table.add_column("name", no_wrap=True, min_width=max(len(one.name) for one in chosen))
+        table.add_column("name", no_wrap=True, min_width=max(len(setting.name) for setting in distinct))
         for column in ("steps", "batch", "parameters"):
             table.add_column(column, justify="right")
-        for one in chosen:
-            parameters = sum(parameter.numel() for parameter in one.task.build_network().parameters())
-            table.add_row(one.name, str(one.training.steps), str(one.training.batch_size), f"{parameters:,}")
+        for setting in distinct:
+            parameters = sum(parameter.numel() for parameter in setting.task.build_network().parameters())
+            training = setting.training
+            table.add_row(setting.name, str(training.steps), str(training.batch_size), f"{parameters:,}")
         Console().print(table)
         return 0

@@ -8,15 +8,15 @@ from rich.console import Console
 from rich.table import Table
 
 from picaset.lab.networks.odd_one_out import odd_faces_network
-from picaset.lab.reports.odd_faces import draw_odd_faces, fresh_sets
+from picaset.lab.reports.odd_faces import draw_odd_faces, sample_scored_sets
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faces:
-    """See a set network find the odd face: all faces of a set but one share two attributes, one has neither.
+    """Find the odd face in sets of faces: all but one share two attributes, and that one has neither.
 
-    Draws faces that training never had, makes sets of them, scores every face with the network that comes with picaset,
-    and draws the sets with their scores.
+    Draws new faces, samples sets of them, scores every face with a shipped network, and writes a figure of the sets
+    with their scores.
 
     Examples:
         picaset faces
@@ -24,33 +24,33 @@ class Faces:
     """
 
     size: int = 8
-    """Faces of a set, from 3 to 64; the network was trained on sets of 8."""
+    """Number of faces per set, from 3 to 64; the network was trained on sets of 8."""
     sets: int = 24
-    """How many sets."""
+    """Number of sets."""
     seed: int = 0
-    """Chooses the faces and the sets."""
+    """Random seed of the faces and the sets."""
     out: Path = Path("faces")
-    """Folder that the figure is written to."""
+    """Folder to write the figure to."""
     json: bool = False
-    """Print what was found as one JSON line, and nothing else."""
+    """Print the number of found odd faces as one JSON line, and nothing else."""
 
     def run(self) -> int:
-        shown = fresh_sets(odd_faces_network(), num_sets=self.sets, set_size=self.size, seed=self.seed)
-        paths = draw_odd_faces(shown, self.out)
-        found = sum(one.was_found for one in shown)
+        sets = sample_scored_sets(odd_faces_network(), num_sets=self.sets, set_size=self.size, seed=self.seed)
+        paths = draw_odd_faces(sets, self.out)
+        found = sum(scored.was_found for scored in sets)
         if self.json:
-            print(json.dumps({"sets": len(shown), "found": found, "figures": [str(path) for path in paths]}))
+            print(json.dumps({"sets": len(sets), "found": found, "figures": [str(path) for path in paths]}))
             return 0
         console = Console(highlight=False)
         table = Table()
-        for name in ("all but one have", "the odd one", "taken for it", "with probability"):
+        for name in ("all but one have", "odd face", "predicted", "probability"):
             table.add_column(name, justify="left" if name == "all but one have" else "right")
-        for one in shown:
-            pair = " and ".join(name.replace("_", " ").lower() for name in one.attributes)
-            table.add_row(pair, f"{one.odd + 1}", f"{one.chosen + 1}", f"{one.scores.max():.2f}")
+        for scored in sets:
+            pair = " and ".join(name.replace("_", " ").lower() for name in scored.attributes)
+            table.add_row(pair, f"{scored.odd + 1}", f"{scored.chosen + 1}", f"{scored.scores.max():.2f}")
         console.print(table)
         console.print(
-            f"[bold]{found} of {len(shown)}[/] odd faces found in sets of {self.size}; guessing finds 1 in {self.size}"
+            f"[bold]{found} of {len(sets)}[/] odd faces found in sets of {self.size}; guessing finds 1 in {self.size}"
         )
         for path in paths:
             console.print(f"[bold]Figure[/]  {path}")

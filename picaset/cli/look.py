@@ -13,11 +13,11 @@ from picaset.lab.reports.look import look
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """Draw what the network of a run attends to: each head at the last step, and step by step.
+    """Draw the attention of the network of a run: each head at the last step, and step by step.
 
-    Of a viewpoints run: one toy that training never had, seen from several viewpoints, with attention as heat over the
-    picture. Of a scenes run: the objects that are predicted for test scenes, and what each template looks at. Networks
-    without attention (DeepSets, capsules) have nothing to look at.
+    For a viewpoints run, draws one test toy from several viewpoints, with attention as heat over the picture. For a
+    scenes run, draws the predicted objects of test scenes and the attention of each template. Networks without
+    attention (DeepSets, capsules) cannot be drawn.
 
     Examples:
         picaset look runs/viewpoints-azimuth-pb3-toys-smoke-seed0
@@ -25,19 +25,19 @@ class Look:
     """
 
     run_directory: tyro.conf.Positional[Path]
-    """The run, with its network."""
+    """Run directory, with its network."""
     category: str | None = None
-    """Of a toy: animal, human, airplane, truck or car; chosen by the seed if not given."""
+    """Category of the toy: animal, human, airplane, truck or car; chosen by the seed by default."""
     seed: int = 0
-    """Chooses the toy, its lighting, and the angle that stays; scenes are always the first of the test."""
+    """Chooses the toy, its lighting and the fixed angle; scenes are always the first test scenes."""
     which: Literal["final", "best"] = "final"
-    """The network at the end, or the best one on the way."""
+    """The network of the last step, or the one with the best score."""
     out: Path | None = None
-    """Folder that the figures are written to; look/, and in it one named like the run, if not given."""
+    """Folder to write the figures to; look/ and the name of the run by default."""
     data_root: Path | None = None
-    """Folder of the real data sets, instead of PICASET_DATA."""
+    """Folder of the real data sets; PICASET_DATA by default."""
     json: bool = False
-    """Print where the figures are as one JSON line, and nothing else."""
+    """Print the paths of the figures as one JSON line, and nothing else."""
 
     def run(self) -> int:
         use_data_root(self.data_root)

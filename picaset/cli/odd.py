@@ -12,16 +12,16 @@ from rich.table import Table
 from picaset.extras import require
 from picaset.tables.table import read_table
 
-MOST_PRINTED = 20
-"""Sets of which the most suspicious row is printed."""
+MAX_PRINTED = 20
+"""Largest number of sets that are printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Odd:
-    """Find the rows of a file that do not belong to their set, though each may be ordinary by itself.
+    """Find the rows of a file that do not fit the other rows of their set.
 
-    Reads CSV (with or without a header), Parquet and NPY; a column says which set a row belongs to. What belongs
-    together is learned from the sets themselves, so there should be many.
+    Reads CSV (with or without a header), Parquet and NPY. The detector learns from the sets themselves which rows occur
+    together, so it needs many sets.
 
     Examples:
         picaset odd --example --set shelf --steps 60 --scores scores.csv --save detector
@@ -29,23 +29,23 @@ class Odd:
     """
 
     file: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = None
-    """The rows: .csv, .tsv, .txt, .parquet or .npy."""
+    """File with one element per row: .csv, .tsv, .txt, .parquet or .npy."""
     example: bool = False
-    """Take an example that is made on the spot instead of a file."""
+    """Use generated example data instead of a file."""
     set: str
-    """The column that says which set a row belongs to."""
+    """Column that names the set of a row."""
     columns: tuple[str, ...] = ()
-    """Features; all columns of numbers if none is named."""
+    """Columns of the features; all numeric columns by default."""
     detector: Path | None = None
-    """Score with a detector that --save wrote, instead of learning from these sets."""
+    """Score with a detector written by --save instead of training one."""
     save: Path | None = None
-    """Keep the detector in this folder."""
+    """Save the detector to this folder."""
     scores: Path | None = None
-    """Write the rows with the score of each to this CSV file."""
+    """Write the rows and their scores to this CSV file."""
     steps: int = 1000
-    """Training steps; a thousand take a minute or two."""
+    """Number of training steps; a thousand take a minute or two."""
     seed: int = 0
-    """Seeds the training."""
+    """Random seed of the training."""
     json: bool = False
     """Print the most suspicious row of every set as one JSON line, and nothing else."""
 
@@ -64,35 +64,37 @@ class Odd:
             detector = SetAnomalyDetector(max_iter=self.steps, random_state=self.seed, verbose=not self.json)
         else:
             detector = SetAnomalyDetector.load(self.detector)
-        found = find_suspicious(
+        result = find_suspicious(
             table, detector, set_column=self.set, columns=self.columns, fitted=self.detector is not None
         )
         if self.save is not None:
             detector.save(self.save)
         if self.scores is not None:
-            found.write(self.scores)
-        entries = found.most_suspicious()
+            result.write(self.scores)
+        entries = result.most_suspicious()
         if self.json:
             print(json.dumps({"sets": entries}))
         else:
-            self.show(entries, found.columns)
+            self.print_result(entries, result.columns)
         return 0
 
-    def show(self, entries: list[dict[str, Any]], columns: Any) -> None:
+    def print_result(self, entries: list[dict[str, Any]], columns: Any) -> None:
         console = Console(highlight=False)
         console.print(
-            f"{len(entries)} sets, features {', '.join(columns)}; a score above 0 is more likely odd than not"
+            f"{len(entries)} sets, features {', '.join(columns)}; a score above 0 means more likely odd than not"
         )
         table = Table()
-        for name in ("set", "rows", "most suspicious", "score", "called odd"):
+        for name in ("set", "rows", "most suspicious", "score", "odd rows"):
             table.add_column(name, justify="left" if name in ("set", "most suspicious") else "right")
-        for entry in entries[:MOST_PRINTED]:
+        for entry in entries[:MAX_PRINTED]:
             table.add_row(
                 entry["set"], str(entry["rows"]), entry["place"], f"{entry['score']:.2f}", str(entry["all_odd"])
             )
         console.print(table)
-        if len(entries) > MOST_PRINTED:
-            console.print(f"and {len(entries) - MOST_PRINTED} sets more; --scores writes every row, --json all sets")
+        if len(entries) > MAX_PRINTED:
+            console.print(
+                f"and {len(entries) - MAX_PRINTED} more sets; --scores writes every row, --json prints all sets"
+            )
         for path in (self.scores, self.save):
             if path is not None:
                 console.print(f"written: {path}")

@@ -25,9 +25,10 @@ NETWORKS: dict[str, type[PretrainedNetwork]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Give a file of any size, one set, to a network, in memory that does not depend on its size.
+    """Apply a network to a file that holds one set, in memory that does not depend on the size of the file.
 
-    The file is a .npy or .safetensors of shape (N, D), or a .parquet; the network was written by save_pretrained.
+    The file is .npy or .safetensors with an array of shape (N, D), or .parquet. The network is a folder written by
+    save_pretrained.
 
     Examples:
         picaset pool points.npy --checkpoint network
@@ -35,32 +36,34 @@ class Pool:
     """
 
     file: tyro.conf.Positional[Path]
-    """The set: every row is an element."""
+    """File with one element per row."""
     checkpoint: Path
-    """The network: a folder with config.json and model.safetensors."""
+    """Folder of the network, with config.json and model.safetensors."""
     out: Path | None = None
-    """Write the prediction as .npy, too."""
+    """Also write the prediction to this .npy file."""
     chunk: int | None = None
-    """Elements in memory at a time."""
+    """Number of elements in memory at a time."""
     json: bool = False
-    """Print the prediction as one JSON line, and no bar."""
+    """Print the prediction as one JSON line, and nothing else."""
 
     @torch.no_grad()
     def run(self) -> int:
         network = read_network(self.checkpoint)
         bar = not self.json and Console(stderr=True).is_terminal
         try:
-            result = stream(network, self.file, self.chunk, transform=self.finite, progress=bar)
+            result = stream(network, self.file, self.chunk, transform=self.check_finite, progress=bar)
         except (TypeError, RuntimeError) as error:
             raise ValueError(str(error)) from None
-        prediction = side_by_side(result)
+        prediction = to_rows(result)
         if self.out is not None:
             with replacing(self.out) as unfinished, unfinished.open("wb") as written:
                 np.save(written, prediction.numpy())
-        print(json.dumps({"prediction": rows_of(prediction)}) if self.json else in_lines(prediction))
+        rows = [[float(value) for value in row] for row in prediction]
+        lines = ("  ".join(f"{value: .5g}" for value in row) for row in rows)
+        print(json.dumps({"prediction": rows}) if self.json else "\n".join(lines))
         return 0
 
-    def finite(self, elements: Tensor) -> Tensor:
+    def check_finite(self, elements: Tensor) -> Tensor:
         if not bool(elements.isfinite().all()):
             raise ValueError(
                 f"{self.file}: elements must be finite; found NaN or infinity. Remove or replace it first."
@@ -69,24 +72,16 @@ class Pool:
 
 
 def read_network(directory: Path) -> PretrainedNetwork:
-    """A network of whichever class its directory names."""
+    """Load a network of the class that its folder names."""
     name = read_description(directory / "config.json")["network"]
     if name not in NETWORKS:
         raise ValueError(f"{directory} must hold one of {', '.join(sorted(NETWORKS))}; it holds a {name}.")
     return NETWORKS[name].from_pretrained(directory)
 
 
-def side_by_side(result: Any) -> Tensor:
-    """A prediction of one set, (K, O); of a mixture means, variances and logarithms of weights."""
+def to_rows(result: Any) -> Tensor:
+    """Return the prediction for one set, (K, O); a mixture gives means, variances and log-weights side by side."""
     parts = (
         (result.means, result.variances, result.log_weights[..., None]) if isinstance(result, Mixture) else (result,)
     )
     return torch.cat(parts, dim=-1)[0]
-
-
-def rows_of(prediction: Tensor) -> list[list[float]]:
-    return [[float(value) for value in row] for row in prediction]
-
-
-def in_lines(prediction: Tensor) -> str:
-    return "\n".join("  ".join(f"{value: .5g}" for value in row) for row in rows_of(prediction))

@@ -1,6 +1,8 @@
 """``picaset report``"""
 
 import json
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -8,48 +10,75 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from picaset.lab.experiments import Profile
 from picaset.lab.experiments.tables import tables_named
-from picaset.lab.reports.records import find_records
-from picaset.lab.reports.reproduction import write_report
+from picaset.lab.reports.records import COMMITTED, Record, describe_origin
+from picaset.lab.reports.reproduction import choose_records, write_report
+
+RUNS = Path("runs")
+"""Default folder of a user's runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Make the page, tables and figures from finished runs; trains nothing.
+    """Make tables, figures and a page from finished runs; nothing is trained.
+
+    Shows the runs in runs/, whatever their profile, with separate tables for each profile. If there is no finished run,
+    the committed records in results/runs are shown instead. The output says which.
 
     Examples:
         picaset report
-        picaset report --records results/runs --out report --json
+        picaset report table2 --records --out report --json
     """
 
     tables: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")] = ()
-    """Which of table2 to table5 to print, with all that belongs to it; all if none is named. The page has all."""
-    profile: Profile = "quick"
-    """The size of the runs that are shown."""
-    runs: Path = Path("runs")
-    """Your own runs; they come first."""
-    records: Path = Path("results/runs")
-    """Committed records, where you have none of your own."""
+    """Tables to print, from table2 to table5; all by default. The page always has all of them."""
+    runs: Path = RUNS
+    """Folder of the runs to show."""
+    records: bool = False
+    """Show the committed records in results/runs instead of your runs."""
+    profile: str | None = None
+    """Show only the runs of this profile."""
     out: Path = Path("report")
-    """Where the page goes."""
+    """Folder to write the page to."""
     json: bool = False
-    """Print where everything is as one JSON line."""
+    """Print the paths of the page and the figures as one JSON line, and nothing else."""
 
     def run(self) -> int:
-        folders = (self.runs, self.records)
-        asked = tables_named(self.tables)
-        written = write_report(find_records(folders), folders, self.out, profile=self.profile)
-        if self.json:
-            print(json.dumps({"page": str(written.page), "figures": [str(path) for path in written.figures]}))
-            return 0
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=1000)  # lines that nothing has to fit
-        for name in asked:
-            if not written.tables[name]:
-                console.print(f"{name}: there is no finished run of it", highlight=False)
-            for table in written.tables[name]:
-                table.print(console)
-        console.print(f"[bold]Page[/]  {written.page}")
+        names = tables_named(self.tables)
+        if self.runs != RUNS and not self.runs.is_dir():
+            raise ValueError(f"--runs: there is no folder {self.runs}.")
+        records = choose_records(self.runs, committed=self.records, profile=self.profile, on_skip=warn)
+        write_and_print(records, [self.runs, COMMITTED], self.out, names, as_json=self.json)
         return 0
+
+
+def write_and_print(
+    records: Sequence[Record],
+    folders: Sequence[Path],
+    out: Path,
+    names: Sequence[str],
+    *,
+    committed: Path = COMMITTED,
+    as_json: bool,
+) -> None:
+    """Write the report, and print the named tables or one JSON line."""
+    origin = describe_origin(records, committed=committed)
+    report = write_report(records, folders, out, origin=origin, on_skip=warn)
+    if as_json:
+        figures = [str(path) for path in report.figures]
+        print(json.dumps({"page": str(report.page), "figures": figures, "origin": origin}))
+        return
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=1000)  # a pipe has no width to fit into
+    console.print(origin, highlight=False, markup=False)
+    for name in names:
+        if not report.tables[name]:
+            console.print(f"{name}: none of these runs belongs to it", highlight=False)
+        for table in report.tables[name]:
+            table.print(console)
+    console.print(f"[bold]Page[/]  {report.page}")
+
+
+def warn(line: str) -> None:
+    print(f"picaset: {line}", file=sys.stderr)

@@ -8,14 +8,15 @@ from typing import Annotated
 import torch
 import tyro
 
-from picaset.cli.report import Report
+from picaset.cli.report import RUNS, warn, write_and_print
 from picaset.extras import require
 from picaset.files import made_folder, replacing
 from picaset.lab.data.folders import MissingDataError, use_data_root
 from picaset.lab.experiments import Profile, experiment
 from picaset.lab.experiments.tables import TABLES, tables_named
-from picaset.lab.reports.records import find_records
-from picaset.lab.reports.reproduction import baselines_file
+from picaset.lab.reports.clustering import baselines_file
+from picaset.lab.reports.records import COMMITTED, find_records
+from picaset.lab.reports.reproduction import find_reportable
 from picaset.lab.tasks.clustering import evaluate_scikit_learn
 from picaset.lab.training.environment import describe_environment
 from picaset.lab.training.loop import resume, start
@@ -24,10 +25,10 @@ from picaset.lab.training.run_directory import run_name
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """Make the paper's tables and figures, and a page that shows them.
+    """Reproduce the tables and figures of the paper, and write a page that shows them.
 
-    Rows come from your own finished runs and from the records that came with the source; which is said for each.
-    Rows that are in neither are trained where that takes seconds (smoke) or where you say --train, else left out.
+    Takes each row from your own finished run or from the committed record, and prints which. Rows without either are
+    trained with --train, or in the profile smoke, where they take seconds; otherwise they are left out.
 
     Examples:
         picaset reproduce
@@ -35,53 +36,59 @@ class Reproduce:
     """
 
     tables: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")] = ()
-    """Which of table2 to table5 to train and print; all of them if none is named. The page has all that there is."""
+    """Tables to train and print, from table2 to table5; all by default. The page shows every finished run."""
     profile: Profile = "quick"
-    """smoke takes seconds a row, one seed of each; quick minutes; paper the published number of steps."""
-    runs: Path = Path("runs")
-    """Where runs are kept."""
-    records: Path = Path("results/runs")
-    """Records that came with the source."""
+    """smoke takes seconds per row and trains one seed; quick takes minutes; paper is the published number of steps."""
+    runs: Path = RUNS
+    """Folder of your runs."""
+    records: Path = COMMITTED
+    """Folder of the committed records."""
     out: Path = Path("report")
-    """Where the page goes."""
+    """Folder to write the page to."""
     train: bool = False
-    """Train the rows that there is no record of, one after the other."""
+    """Train the rows that have no finished run, one after the other."""
     fresh: bool = False
-    """Leave the records that came with the source aside."""
+    """Ignore the committed records."""
     data_root: Path | None = None
-    """Folder of the real data sets, instead of PICASET_DATA; without either, generated data stands in."""
+    """Folder of the real data sets; PICASET_DATA by default. Without either, generated data is used."""
     threads: int | None = None
-    """Threads to train with."""
+    """Number of threads to train with."""
     json: bool = False
-    """Print where everything is as one JSON line, and nothing else."""
+    """Print the paths of the page and the figures as one JSON line, and nothing else."""
 
     def run(self) -> int:
         use_data_root(self.data_root)
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        compared = "table2" in tables_named(self.tables) and (self.train or self.profile == "smoke")
-        if compared:  # before hours of training
+        names = tables_named(self.tables)
+        may_train = self.train or self.profile == "smoke"
+        needs_baselines = may_train and "table2" in names
+        if needs_baselines:  # checked before hours of training
             require("sklearn", extra="estimators", purpose="the comparison with scikit-learn")
         folders = (self.runs,) if self.fresh else (self.runs, self.records)
         finished = {record.key: record for record in find_records(folders)}
-        for table in tables_named(self.tables):
-            for name, seed in TABLES[table]:
-                if seed and self.profile == "smoke":
-                    continue
-                record = finished.get((name, self.profile, seed))
-                if record is not None:
-                    minutes = record.result["seconds"] / 60
-                    self.say(f"{name}, seed {seed}: from {record.path}, trained there in {minutes:.1f} minutes")
-                elif self.train or self.profile == "smoke":
-                    self.train_row(name, seed)
-                else:
-                    self.say(f"{name}, seed {seed}: left out, there is no record of it; --train trains it")
-        if compared:
-            self.compare_with_scikit_learn(folders)
-        records = self.records if not self.fresh else self.runs
-        return Report(
-            tables=self.tables, profile=self.profile, runs=self.runs, records=records, out=self.out, json=self.json
-        ).run()
+        for name, seed in (run for table in names for run in TABLES[table]):
+            if seed and self.profile == "smoke":
+                continue
+            record = finished.get((name, self.profile, seed))
+            if record is not None:
+                minutes = record.result["seconds"] / 60
+                self.say(f"{name}, seed {seed}: from {record.path}, trained in {minutes:.1f} minutes")
+            elif may_train:
+                self.train_row(name, seed)
+            else:
+                self.say(f"{name}, seed {seed}: left out, it has no finished run; add --train to train it")
+        if needs_baselines:
+            self.evaluate_baselines(folders)
+        records = find_reportable(folders, on_skip=warn)
+        records = [record for record in records if record.experiment.profile == self.profile]
+        if not records:
+            raise ValueError(
+                f"There is no finished run of profile {self.profile} in {' or '.join(map(str, folders))}; train with: "
+                f"picaset reproduce --profile {self.profile} --train"
+            )
+        write_and_print(records, folders, self.out, names, committed=self.records, as_json=self.json)
+        return 0
 
     def say(self, line: str) -> None:
         if not self.json:
@@ -91,8 +98,8 @@ class Reproduce:
         path = self.runs / run_name(name, self.profile, seed)
         try:
             chosen = experiment(name, profile=self.profile, seed=seed)
-            if chosen.name != name:  # without its data, or in seconds, a stand-in would be trained
-                self.say(f"{name}, seed {seed}: left out, its data is not used here; {chosen.name} stands in")
+            if chosen.name != name:  # without its data, or in the profile smoke, generated data would be used
+                self.say(f"{name}, seed {seed}: left out, its data is not used here; {chosen.name} uses generated data")
             elif (path / "config.json").is_file():
                 resume(path, silent=self.json)
             else:
@@ -100,7 +107,8 @@ class Reproduce:
         except MissingDataError as error:
             self.say(f"{name}, seed {seed}: left out. {error}")
 
-    def compare_with_scikit_learn(self, folders: tuple[Path, ...]) -> None:
+    def evaluate_baselines(self, folders: tuple[Path, ...]) -> None:
+        """Evaluate scikit-learn on the same sets, unless a folder has its scores."""
         name = baselines_file(self.profile)
         if any((folder / name).is_file() for folder in folders):
             return

@@ -9,9 +9,10 @@ from picaset.extras import require
 
 @dataclass(frozen=True, kw_only=True)
 class Studio:
-    """Open a page on which you play with sets, and see live what the operators make of them.
+    """Open an interactive page to explore sets, operators and trained networks.
 
-    It runs on this machine alone: no request leaves it, and other machines cannot reach it. Ctrl-C ends it.
+    The server runs on this machine only: it sends no request to any other, and others cannot reach it. Stop it with
+    Ctrl-C.
 
     Examples:
         picaset studio
@@ -19,11 +20,11 @@ class Studio:
     """
 
     runs: Path | None = None
-    """The folder of the run directories to show; without it, runs and then results/runs."""
+    """Folder of the runs to show; by default runs, and then results/runs."""
     port: int = 0
-    """Where to listen; 0 takes a free port."""
+    """Port to listen on; 0 chooses a free one."""
     host: str = "127.0.0.1"
-    """The address to listen on. Any other than this machine's own lets others in: there is no password."""
+    """Address to listen on. Any other than 127.0.0.1 gives other machines access, without a password."""
     browser: bool = True
     """Open the page in your browser."""
 
@@ -37,5 +38,5 @@ class Studio:
             raise ValueError(f"--runs: there is no folder {self.runs}.")
         settings = Settings() if self.runs is None else Settings(runs=(self.runs,))
         serve(settings, host=self.host, port=self.port, browser=self.browser)
-        gc.freeze()  # nothing is looked through for garbage any more: that would hold the terminal for seconds
+        gc.freeze()  # garbage collection at exit would take seconds
         return 0

@@ -15,10 +15,10 @@ from picaset.sets import SetBatch
 
 @dataclass(frozen=True, kw_only=True)
 class Tour:
-    """See in seconds what a set operator does.
+    """Demonstrate a set operator in a few seconds.
 
-    Pools sets of different sizes, checks on screen that neither order nor padding matters, and draws templates walking
-    step by step to the clusters of a set.
+    Pools sets of different sizes, checks that the order of the elements and the padding do not change the result, and
+    draws how templates move step by step to the clusters of a set.
 
     Examples:
         picaset tour
@@ -26,9 +26,9 @@ class Tour:
     """
 
     out: Path = Path("tour")
-    """Folder that the figure is written to."""
+    """Folder to write the figure to."""
     seed: int = 45
-    """Chooses the sets that are shown."""
+    """Random seed of the sets."""
 
     @torch.no_grad()
     def run(self) -> int:
@@ -38,15 +38,15 @@ class Tour:
         sets = [torch.randn(size, 16, generator=generator) for size in (700, 41, 5, 1, 0)]
         torch.manual_seed(self.seed)  # pyright: ignore[reportUnknownMemberType]
         pool = PicasoPool(16, num_templates=4, num_heads=2).eval()
-        show_pooling(pool, sets, console)
-        agrees = show_laws(pool, sets, generator, console)
+        print_pooling(pool, sets, console)
+        agrees = print_invariances(pool, sets, generator, console)
         for path in draw_template_walk(walk_through_mixture(seed=self.seed), self.out):
             console.print(f"[bold]Figure[/]  {path}")
         return 0 if agrees else 1
 
 
-def show_pooling(pool: PicasoPool, sets: list[torch.Tensor], console: Console) -> None:
-    """Sets of any size, in one call, to the same number of vectors."""
+def print_pooling(pool: PicasoPool, sets: list[torch.Tensor], console: Console) -> None:
+    """Pool sets of different sizes in one call, and print the shapes."""
     batch = SetBatch.from_list(sets)
     pooled = pool(batch)
     console.print("[bold]PicasoPool(16, num_templates=4, num_heads=2)[/] on one batch of sets")
@@ -60,8 +60,8 @@ def show_pooling(pool: PicasoPool, sets: list[torch.Tensor], console: Console) -
     console.print(table)
 
 
-def show_laws(pool: PicasoPool, sets: list[torch.Tensor], generator: torch.Generator, console: Console) -> bool:
-    """Things that must not matter, and by how much the result moves; whether all stayed within rounding."""
+def print_invariances(pool: PicasoPool, sets: list[torch.Tensor], generator: torch.Generator, console: Console) -> bool:
+    """Print how much the result changes under each invariance; return whether all are within rounding."""
     elements, mask = SetBatch.from_list(sets).to_padded()
     expected = pool(elements, mask)
     order = torch.randperm(elements.shape[1], generator=generator)
@@ -70,9 +70,9 @@ def show_laws(pool: PicasoPool, sets: list[torch.Tensor], generator: torch.Gener
         "elements in another order": pool(elements[:, order], mask[:, order]),
         "padding filled with NaN": pool(poisoned, mask),
         "packed without padding": pool(SetBatch.from_list(sets)),
-        "one set at a time": torch.cat([pool(one[None]) for one in sets]),
+        "one set at a time": torch.cat([pool(elements[None]) for elements in sets]),
     }
-    console.print("[bold]What must not matter[/], and how far it moves the result")
+    console.print("[bold]Invariances[/]: changes of the input that must not change the result")
     table = Table()
     table.add_column("change")
     table.add_column("largest difference", justify="right")

@@ -17,10 +17,10 @@ from picaset.lab.training.run_directory import RunDirectory, run_name
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train one named experiment and leave a complete run directory.
+    """Train a named experiment and write a run directory.
 
-    Ctrl-C lets the step finish, writes a checkpoint and says how to go on. A run that was killed goes on from its last
-    checkpoint and ends with the same bits as one that never was.
+    Ctrl-C finishes the current step, writes a checkpoint and prints how to resume. A resumed run continues from its
+    last checkpoint, and its result is bit-identical to that of an uninterrupted run.
 
     Examples:
         picaset train clustering-ae32-pb-sa --profile smoke
@@ -30,31 +30,31 @@ class Train:
     """
 
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
-    """What to train; `picaset experiments` lists the names."""
+    """Experiment to train; `picaset experiments` lists the names."""
     profile: Profile = "quick"
-    """smoke takes seconds, quick minutes on two cores, paper is the published setting."""
+    """smoke takes seconds, quick takes minutes on two cores, paper is the published setting."""
     seed: int = 0
-    """Seeds weights, data and shuffling alike."""
+    """Random seed of weights, data and shuffling."""
     steps: int | None = None
-    """Optimizer steps, where they shall differ from the profile's."""
+    """Number of optimizer steps, if other than the profile's."""
     config: Path | None = None
-    """A file like a run's config.json, instead of a name."""
+    """Train the experiment in this file, such as the config.json of a run, instead of a named one."""
     resume: Path | None = None
-    """A run directory to go on with, instead of a name."""
+    """Resume the run in this directory."""
     out: Path = Path("runs")
-    """Parent of the run directory."""
+    """Folder in which the run directory is created."""
     devices: int = 1
-    """Processes of each machine that share each batch."""
+    """Number of processes per machine; they share each batch."""
     nodes: int = 1
-    """Machines; with more than one, start this by torchrun on each of them, with --out in a folder that all see."""
+    """Number of machines; for more than one, start this with torchrun on each, with --out in a shared folder."""
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Where to train, as Lightning Fabric names it."""
+    """Device to train on, as Lightning Fabric names it."""
     threads: int | None = None
-    """Threads of each process; the bits of a run depend on it."""
+    """Number of threads per process; results are bit-identical only for the same number."""
     data_root: Path | None = None
-    """Folder of the real data sets, instead of PICASET_DATA; without either, generated data stands in."""
+    """Folder of the real data sets; PICASET_DATA by default. Without either, generated data is used."""
     tensorboard: bool = False
-    """Write curves that TensorBoard shows, too."""
+    """Also write curves for TensorBoard."""
     json: bool = False
     """Print the result as one JSON line, and nothing else."""
 
@@ -63,7 +63,9 @@ class Train:
         if sum(choice is not None for choice in (self.name, self.config, self.resume)) != 1:
             raise ValueError("give one of: the name of an experiment, --config FILE, --resume DIRECTORY.")
         if self.name is None and (self.profile, self.seed, self.steps) != ("quick", 0, None):
-            raise ValueError("--profile, --seed and --steps go with the name of an experiment; a config has its own.")
+            raise ValueError(
+                "--profile, --seed and --steps go with the name of an experiment; a config has its own values."
+            )
         options = Launch(
             devices=self.devices,
             nodes=self.nodes,
@@ -76,14 +78,14 @@ class Train:
             path = self.resume
             result = resume(path, **options)
         else:
-            chosen = self.chosen()
+            chosen = self.build_experiment()
             path = self.out / run_name(chosen.name, chosen.profile, chosen.training.seed)
             if is_first():
-                RunDirectory.check_new(path)  # before data is made, which may take minutes
+                RunDirectory.check_new(path)  # before generating data, which may take minutes
                 if not self.json:
                     print(f"{chosen.name}: {chosen.task.describe_data()}")
             result = start(chosen, path, **options)
-        if not is_first():  # one of the processes speaks
+        if not is_first():  # only one of the processes prints
             return 0
         if self.json:
             print(json.dumps({"run": str(path), **result}))
@@ -91,7 +93,7 @@ class Train:
             print(f"{path}: best score {result['best_score']:.4f} after {result['seconds']:.0f} s")
         return 0
 
-    def chosen(self) -> Experiment:
+    def build_experiment(self) -> Experiment:
         if self.config is not None:
             return Experiment.read(self.config)
         chosen = experiment(self.name or "", profile=self.profile, seed=self.seed)

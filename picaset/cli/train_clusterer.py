@@ -13,27 +13,27 @@ from picaset.lab.training.run_directory import run_name
 
 @dataclass(frozen=True, kw_only=True)
 class TrainClusterer:
-    """Train a network for AmortizedMixture on simulated mixtures, and put it where AmortizedMixture finds it.
+    """Train a network for AmortizedMixture on simulated mixtures, and register it.
 
-    Needed for points of other than two coordinates, or for more than eight components. Stopped by Ctrl-C, the same
-    command goes on where it was.
+    Needed for points with other than two coordinates, or for more than eight components. After Ctrl-C, the same command
+    resumes the training.
 
     Examples:
         picaset train-clusterer --coordinates 3 --components 6 --profile smoke --out runs
     """
 
     coordinates: int
-    """Coordinates of a point."""
+    """Number of coordinates of a point."""
     components: int
-    """The most components of a mixture; the fewest are 2."""
+    """Largest number of components of a mixture; the smallest is 2."""
     profile: Profile = "quick"
-    """smoke takes seconds and gives a poor network, quick a quarter of an hour, paper hours."""
+    """smoke takes seconds and gives a poor network, quick takes a quarter of an hour, paper takes hours."""
     seed: int = 0
-    """Seeds weights and data alike."""
+    """Random seed of weights and data."""
     out: Path = Path("runs")
-    """Parent of the run directory."""
+    """Folder in which the run directory is created."""
     threads: int | None = None
-    """Threads to train with."""
+    """Number of threads to train with."""
 
     def run(self) -> int:
         experiment = clusterer(self.profile, self.seed, dim_in=self.coordinates, max_components=self.components)
@@ -43,5 +43,5 @@ class TrainClusterer:
             resume(path, **launch)
         else:
             start(experiment, path, **launch)
-        print(f"AmortizedMixture now finds it: {register(path / 'checkpoints' / 'best')}")
+        print(f"Registered for AmortizedMixture: {register(path / 'checkpoints' / 'best')}")
         return 0

@@ -11,7 +11,7 @@ from picaset import __version__
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """Print the versions that matter in a bug report.
+    """Print the versions to include in a bug report.
 
     Examples:
         picaset version

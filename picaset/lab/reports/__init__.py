@@ -1,1 +1,1 @@
-"""Tables and figures."""
+"""Tables, figures and an HTML page from finished runs."""

@@ -1,8 +1,4 @@
-"""Clustering under shift: Table 2, refinement by EM, other moves, and the ablations, from the records of runs.
-
-Figures of the clustering experiment, from the records of runs: clusters under shift, likelihood against shift, the
-cascade at work, and learning curves.
-"""
+"""Clustering under shift: Table 2 of the paper, refinement by EM, scaled and rotated points, ablations, and figures."""
 
 import statistics
 from collections.abc import Sequence
@@ -14,11 +10,14 @@ from numpy.typing import NDArray
 
 from picaset.estimators.mixture_plot import Panel, draw_panel
 from picaset.figures import COLOURS, new_figure, write_figure
+from picaset.files import read_json
 from picaset.lab.data.gaussian_mixtures import benchmark
 from picaset.lab.experiments.clustering import ABLATIONS, ROWS, TABLE_ROWS
+from picaset.lab.reports.curves import GRID, REFERENCE, draw_curves, draw_learning_curves
+from picaset.lab.reports.page import Figures, Reporter
 from picaset.lab.reports.published import TABLE_2, TABLE_2_ORACLE
-from picaset.lab.reports.records import Record, time_taken
-from picaset.lab.reports.table import Cell, Table, mean_and_spread
+from picaset.lab.reports.records import Record, all_runs, hardware_of, runs_named, training_time
+from picaset.lab.reports.table import Cell, Table, format_mean, group_digits, highest_mean, row_heading, score_cell
 from picaset.lab.tasks.clustering import MOVES, NUM_SHOWN, SHIFTS, Clustering
 
 NAMES = {
@@ -33,235 +32,221 @@ NAMES = {
     "ae32-pb-sa": "AE32 + PB + SA",
     "ours": "ours (claims, canonicalized)",
 }
+"""Labels of the rows of Table 2."""
 ABLATION_NAMES = {
     "no-residual": "without residual",
     "no-feed-forward": "without feed-forward",
     "steps1": "1 step (PMA)",
     "steps3": "3 steps",
     "steps4": "4 steps",
-    "separate-weights": "weights of its own for each step",
+    "separate-weights": "separate weights for each step",
     "paper-form": "the block as in the paper's Eq. 3",
     "norm": "with layer norm",
 }
+"""Labels of the ablations."""
+SHIFT_COLUMNS = [f"{shift:+d}" if shift else "0" for shift in SHIFTS]
 
 
-def rows_of(records: Sequence[Record], name: str) -> list[Record]:
-    """The runs of one row of a table, one for each seed."""
-    return [record for record in records if record.experiment.name == f"clustering-{name}"]
-
-
-def likelihoods(records: Sequence[Record], *, move: int, em_steps: int = 0) -> list[float]:
-    """Of each seed, under the move of that number."""
-    return [record.result["moves"][move]["log_likelihood"][str(em_steps)] for record in records]
-
-
-def oracle(records: Sequence[Record], move: int = 0) -> float:
-    return records[0].result["moves"][move]["oracle"]
-
-
-def seeds(runs: Sequence[Record]) -> str:
-    return "one seed" if len(runs) == 1 else f"{len(runs)} seeds"
-
-
-def table_2(records: Sequence[Record]) -> Table | None:
-    """Every row of the paper's table, ours beside theirs, then the rows beyond it."""
-    found = {name: runs for name in TABLE_ROWS if (runs := rows_of(records, name))}
-    if not found:
-        return None
-    best = [
-        max(statistics.fmean(likelihoods(runs, move=move)) for runs in found.values()) for move in range(len(SHIFTS))
-    ]
-    rows = list[list[Cell]]()
-    for name, runs in found.items():
-        published = TABLE_2.get(name) if as_published(runs[0]) else None
-        cells = [
-            beside(likelihoods(runs, move=move), published[move] if published else None, best[move])
-            for move in range(len(SHIFTS))
-        ]
-        parameters = f"{runs[0].result['parameters'] / 1e3:.0f}k"
-        rows.append([Cell(in_words(name)), Cell(parameters), Cell(seeds(runs)), *cells])
-    first = next(iter(found.values()))
-    rows.append(
-        [
-            Cell("oracle"),
-            Cell(""),
-            Cell(""),
-            *(
-                Cell(f"{oracle(first, move):.3f}", f"paper {TABLE_2_ORACLE}" if as_published(first[0]) else "")
-                for move in range(len(SHIFTS))
-            ),
-        ]
-    )
-    return Table(
-        "Table 2: average log-likelihood per point when the points are shifted",
-        ["architecture", "parameters", "", *(f"{shift:+d}" if shift else "0" for shift in SHIFTS)],
-        rows,
-        [
-            setting([record for runs in found.values() for record in runs]),
-            "Below each number the paper's, and ours minus theirs; ± is the standard deviation over seeds.",
-        ],
-    )
-
-
-def as_published(record: Record) -> bool:
-    """Whether it was scored on sets like those of the paper, so that numbers may stand side by side."""
-    task = record.experiment.task
-    assert isinstance(task, Clustering)
-    return task.sizes == (300, 600) and task.num_benchmark_sets >= 1000
-
-
-def setting(records: Sequence[Record]) -> str:
-    """What a reader must know of how the runs were made, and what the paper did."""
-    budgets = dict[str, list[Record]]()
-    for record in records:
-        training = record.experiment.training
-        budgets.setdefault(f"{training.steps:,} steps of {training.batch_size} sets".replace(",", " "), []).append(
-            record
-        )
-    usual, *others = sorted(budgets, key=lambda budget: -len(budgets[budget]))
-    exceptions = "".join(
-        f" ({', '.join(sorted({in_words(name_of(record)) for record in budgets[other]}))}: {other})" for other in others
-    )
-    hardware = " or ".join(sorted({record.environment["hardware"] for record in records}))
-    return (
-        f"Profile {records[0].experiment.profile}: every row {usual}, the same sets for the same seed{exceptions}; "
-        f"{time_taken(records)} each on {hardware}. Scored on "
-        f"{records[0].environment['data']}. The paper used 50 000 steps of 10 sets. "
-        "docs/reproduction.md lists what else differs."
-    )
-
-
-def name_of(record: Record) -> str:
-    return record.experiment.name.removeprefix("clustering-")
-
-
-def beside(found: Sequence[float], published: float | None, best: float) -> Cell:
-    mean = statistics.fmean(found)
-    theirs = "" if published is None else f"paper {published:.3f} ({mean - published:+.3f})"
-    return Cell(mean_and_spread(found), theirs, best=mean >= best - 1e-9)
-
-
-def in_words(name: str) -> str:
+def row_label(name: str) -> str:
     if name.startswith("ablation-"):
         return ABLATION_NAMES[name.removeprefix("ablation-")]
     base = name.removesuffix("-canonical")
     return NAMES[base] + (", canonicalized" if name != base else "")
 
 
-def refinement(records: Sequence[Record], baselines: Sequence[dict[str, Any]]) -> Table:
-    """The network alone and after EM steps, beside scikit-learn, with the time per set."""
-    rows = list[list[Cell]]()
+def row_name(record: Record) -> str:
+    return record.experiment.name.removeprefix("clustering-")
+
+
+def find_rows(records: Sequence[Record], names: Sequence[str] = TABLE_ROWS) -> dict[str, list[Record]]:
+    """Return the runs of each row that has any, one for each seed."""
+    return {name: runs for name in names if (runs := runs_named(records, f"clustering-{name}"))}
+
+
+def likelihoods(runs: Sequence[Record], *, move: int, em_steps: int = 0) -> list[float]:
+    """Return the log-likelihood per point of each seed, under the move with this index and after EM steps."""
+    return [record.result["moves"][move]["log_likelihood"][str(em_steps)] for record in runs]
+
+
+def oracle(records: Sequence[Record], move: int = 0) -> float:
+    """Return the log-likelihood per point of the mixtures that generated the data."""
+    return records[0].result["moves"][move]["oracle"]
+
+
+def table_2(records: Sequence[Record]) -> Table | None:
+    """Build the paper's table, with the published numbers, followed by the rows beyond it."""
+    rows = find_rows(records)
+    if not rows:
+        return None
+    runs = all_runs(rows)
+    highest = [highest_mean(likelihoods(seeds, move=move) for seeds in rows.values()) for move in range(len(SHIFTS))]
+    cells = list[list[Cell]]()
+    for name, seeds in rows.items():
+        published = TABLE_2.get(name) if is_comparable(seeds[0]) else None
+        scores = [
+            score_cell(
+                likelihoods(seeds, move=move), highest=highest[move], published=published[move] if published else None
+            )
+            for move in range(len(SHIFTS))
+        ]
+        cells.append([*row_heading(row_label(name), seeds), *scores])
+    paper = f"paper {TABLE_2_ORACLE}" if is_comparable(runs[0]) else ""
+    scores = [Cell(f"{oracle(runs, move):.3f}", paper) for move in range(len(SHIFTS))]
+    cells.append([Cell("oracle"), Cell(""), Cell(""), *scores])
+    return Table(
+        "Table 2: average log-likelihood per point when the points are shifted",
+        ["architecture", "parameters", "", *SHIFT_COLUMNS],
+        cells,
+        [
+            describe_setting(runs),
+            "Below each number: the published one, and the difference. ± is the standard deviation over seeds.",
+        ],
+    )
+
+
+def is_comparable(record: Record) -> bool:
+    """Whether the run was evaluated on sets like those of the paper, so that published numbers may stand beside it."""
+    task = record.task_as(Clustering)
+    return task.sizes == (300, 600) and task.num_benchmark_sets >= 1000
+
+
+def describe_setting(records: Sequence[Record]) -> str:
+    """Describe how the runs were trained and evaluated, and the setting of the paper."""
+    budgets = dict[str, list[Record]]()
+    for record in records:
+        training = record.experiment.training
+        budget = f"{group_digits(training.steps)} steps of {training.batch_size} sets"
+        budgets.setdefault(budget, []).append(record)
+    usual, *others = sorted(budgets, key=lambda budget: -len(budgets[budget]))
+    exceptions = "".join(
+        f" ({', '.join(sorted({row_label(row_name(record)) for record in budgets[other]}))}: {other})"
+        for other in others
+    )
+    return (
+        f"Profile {records[0].experiment.profile}: every row {usual}, the same sets for the same seed{exceptions}; "
+        f"{training_time(records)} each on {hardware_of(records)}. Evaluated on "
+        f"{records[0].environment['data']}. The paper trains for 50 000 steps of 10 sets. "
+        "docs/reproduction.md lists the other differences."
+    )
+
+
+def refinement(records: Sequence[Record], baselines: Sequence[dict[str, Any]]) -> Table | None:
+    """Build the table of log-likelihoods before and after EM steps, with scikit-learn and the time per set."""
+    rows = find_rows(records)
+    if not rows:
+        return None
     far = SHIFTS.index(-12)
-    for name in TABLE_ROWS:
-        if runs := rows_of(records, name):
-            cells = [
-                Cell(mean_and_spread(likelihoods(runs, move=move, em_steps=steps)))
-                for move in (0, far)
-                for steps in (0, 1, 5)
-            ]
-            milliseconds = statistics.fmean(record.result["milliseconds_per_set"] for record in runs)
-            rows.append([Cell(in_words(name)), *cells, Cell(f"{milliseconds:.2f}")])
+    cells = list[list[Cell]]()
+    for name, runs in rows.items():
+        scores = [
+            Cell(format_mean(likelihoods(runs, move=move, em_steps=steps))) for move in (0, far) for steps in (0, 1, 5)
+        ]
+        milliseconds = statistics.fmean(record.result["milliseconds_per_set"] for record in runs)
+        cells.append([Cell(row_label(name)), *scores, Cell(f"{milliseconds:.2f}")])
     for baseline in baselines:
         starts = baseline["num_starts"]
         near, distant = (f"{baseline['moves'][move]['log_likelihood']:.3f}" for move in (0, far))
-        rows.append(
+        cells.append(
             [
                 Cell(f"scikit-learn, {starts} start{'s' * (starts > 1)}"),
                 *(Cell(text) for text in ("", "", near, "", "", distant)),
                 Cell(f"{baseline['milliseconds_per_set']:.2f}"),
             ]
         )
-    return Table(
-        "Refined by EM, and what it costs",
-        [
-            "method",
-            "shift 0: alone",
-            "1 EM step",
-            "5 EM steps",
-            "shift -12: alone",
-            "1 EM step",
-            "5 EM steps",
-            "ms a set",
-        ],
-        rows,
-        [
-            f"The oracle has {oracle(records):.3f}; a fitted mixture may pass it, since it is scored on the points "
-            "that it saw. Time is of the network alone, in batches of ten, while other runs kept the machine busy.",
-            *(
-                ["scikit-learn runs EM until it converges; its time is that of fitting, one set at a time."]
-                * bool(baselines)
-            ),
-        ],
-    )
-
-
-def other_moves(records: Sequence[Record]) -> Table:
-    """How far below the oracle each row is when points are scaled or rotated."""
-    moves = [index for index, move in enumerate(MOVES) if move.scale != 1 or move.degrees]
-    names = [name for name in TABLE_ROWS if rows_of(records, name)]
-    rows = [
-        [Cell(in_words(name)), *(Cell(below(rows_of(records, name), move)) for move in (0, *moves))] for name in names
+    steps = ("alone", "1 EM step", "5 EM steps")
+    notes = [
+        f"The oracle reaches {oracle(records):.3f}; a fitted mixture may exceed it, because it is evaluated on the "
+        "points it was fitted to. The time is that of the network alone, in batches of ten sets, on a "
+        "machine with other load."
     ]
+    if baselines:
+        notes.append("scikit-learn runs EM to convergence; its time is that of fitting one set at a time.")
     return Table(
-        "Beyond the paper: below the oracle when points are scaled or rotated",
-        ["architecture", "as in training", *(str(MOVES[move]) for move in moves)],
-        rows,
-        ["Nats per point below the mixture that the points come from; lower is better."],
+        "Refinement by EM, and its cost",
+        ["method", f"shift 0: {steps[0]}", *steps[1:], f"shift -12: {steps[0]}", *steps[1:], "ms per set"],
+        cells,
+        notes,
     )
 
 
-def below(runs: Sequence[Record], move: int) -> str:
-    return mean_and_spread([oracle(runs, move) - found for found in likelihoods(runs, move=move)])
+def scaled_and_rotated(records: Sequence[Record]) -> Table | None:
+    """Build the table of gaps to the oracle when points are scaled or rotated."""
+    rows = find_rows(records)
+    if not rows:
+        return None
+    moves = [index for index, move in enumerate(MOVES) if move.scale != 1 or move.degrees]
+
+    def gap(runs: Sequence[Record], move: int) -> Cell:
+        return Cell(format_mean([oracle(runs, move) - value for value in likelihoods(runs, move=move)]))
+
+    return Table(
+        "Beyond the paper: gap to the oracle when points are scaled or rotated",
+        ["architecture", "as in training", *(str(MOVES[move]) for move in moves)],
+        [[Cell(row_label(name)), *(gap(runs, move) for move in (0, *moves))] for name, runs in rows.items()],
+        ["Nats per point below the mixture that generated the points; lower is better."],
+    )
 
 
 def ablations(records: Sequence[Record]) -> Table | None:
-    """AE32 + PB + SA without each of its parts."""
-    full = rows_of(records, "ae32-pb-sa")
-    found = {name: runs for name in ABLATIONS if (runs := rows_of(records, f"ablation-{name}"))}
-    if not full or not found:
+    """Build the table of AE32 + PB + SA with one part changed at a time."""
+    full = runs_named(records, "clustering-ae32-pb-sa")
+    changed = find_rows(records, [f"ablation-{name}" for name in ABLATIONS])
+    if not full or not changed:
         return None
-    rows = [
-        [Cell(label), Cell(f"{runs[0].result['parameters'] / 1e3:.0f}k"), Cell(seeds(runs))]
-        + [Cell(mean_and_spread(likelihoods(runs, move=move))) for move in range(len(SHIFTS))]
-        for label, runs in [
-            ("AE32 + PB + SA, 2 steps", full),
-            *((ABLATION_NAMES[name], runs) for name, runs in found.items()),
-        ]
-    ]
+    rows = {"AE32 + PB + SA, 2 steps": full} | {row_label(name): runs for name, runs in changed.items()}
     return Table(
-        "Ablations: AE32 + PB + SA with one thing changed",
-        ["", "parameters", "", *(f"{shift:+d}" if shift else "0" for shift in SHIFTS)],
-        rows,
-        [setting([*full, *(record for runs in found.values() for record in runs)])],
+        "Ablations: AE32 + PB + SA with one part changed",
+        ["", "parameters", "", *SHIFT_COLUMNS],
+        [
+            [*row_heading(label, runs), *(score_cell(likelihoods(runs, move=move)) for move in range(len(SHIFTS)))]
+            for label, runs in rows.items()
+        ],
+        [describe_setting(all_runs(rows))],
     )
 
 
-def shown_points(record: Record) -> NDArray[np.float32]:
-    """The sets whose predictions a record keeps: the first of the benchmark."""
-    assert isinstance(record.experiment.task, Clustering)
-    points, _ = next(benchmark(NUM_SHOWN, sizes=record.experiment.task.sizes))
+def baselines_file(profile: str) -> str:
+    """Return the name of the file with scikit-learn's scores; each profile is evaluated on sets of its own."""
+    return f"clustering-scikit-learn-{profile}.json"
+
+
+def read_baselines(folders: Sequence[Path], profile: str) -> list[dict[str, Any]]:
+    """Read the scores of scikit-learn on the sets of a profile, from the first folder that has them."""
+    for folder in folders:
+        if (path := folder / baselines_file(profile)).is_file():
+            return read_json(path).get("rows", [])
+    return []
+
+
+def build_tables(runs: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
+    baselines = read_baselines(folders, runs[0].experiment.profile)
+    tables = [table_2(runs), refinement(runs, baselines), scaled_and_rotated(runs), ablations(runs)]
+    return [table for table in tables if table is not None]
+
+
+def benchmark_points(record: Record) -> NDArray[np.float32]:
+    """Return the first sets of the benchmark, whose predictions a record stores."""
+    points, _ = next(benchmark(NUM_SHOWN, sizes=record.task_as(Clustering).sizes))
     return points.numpy()
 
 
 def draw_clusters_under_shift(records: Sequence[Record], folder: Path) -> list[Path]:
-    """Figure 4: what PICASO (above) and Set Transformer (below) make of shifted points."""
-    rows = [(name, runs[0]) for name in ("ae32-pb-sa", "set-transformer") if (runs := rows_of(records, name))]
+    """Draw Figure 4 of the paper: the clusters that PICASO (above) and Set Transformer (below) predict."""
+    rows = find_rows(records, ("ae32-pb-sa", "set-transformer"))
     shifts = (0, 8, -10)
     figure = new_figure(11, 3.6 * len(rows))
     axes = figure.subplots(len(rows), len(shifts), squeeze=False)
-    for axis_row, (name, record) in zip(axes, rows, strict=True):
+    for axis_row, (name, runs) in zip(axes, rows.items(), strict=True):
         for axis, shift in zip(axis_row, shifts, strict=True):
-            points = shown_points(record)[0] + shift
-            draw_mixture(axis, points, record.result["shown"]["predictions"][f"{shift:+d}"], 0)
-            axis.set_title(
-                f"{in_words(name)}, shift {shift:+d}" if shift else f"{in_words(name)}, not shifted", fontsize=11
-            )
-            frame(axis, points)
+            points = benchmark_points(runs[0])[0] + shift
+            draw_mixture(axis, points, runs[0].result["shown"]["predictions"][f"{shift:+d}"], 0)
+            axis.set_title(f"{row_label(name)}, {f'shift {shift:+d}' if shift else 'not shifted'}", fontsize=11)
+            set_frame(axis, points)
     return write_figure(figure, folder, "clusters_under_shift")
 
 
 def draw_mixture(axis: Any, points: NDArray[np.float32], mixtures: dict[str, Any], index: int) -> None:
-    """Points in the colour of the component that claims them, and an ellipse of two deviations for each component."""
+    """Draw points in the colour of their most likely component, and an ellipse of two deviations per component."""
     means, variances, log_weights = (np.array(mixtures[name][index]) for name in ("means", "variances", "log_weights"))
     squares = ((points[None] - means[:, None]) ** 2).sum(axis=-1)  # (K, N)
     joint = log_weights[:, None] - np.log(variances) - 0.5 * squares / variances
@@ -269,38 +254,34 @@ def draw_mixture(axis: Any, points: NDArray[np.float32], mixtures: dict[str, Any
     draw_panel(axis, panel)
 
 
-def frame(axis: Any, points: NDArray[np.float32]) -> None:
-    """The same window around the points, whatever was predicted outside of it."""
+def set_frame(axis: Any, points: NDArray[np.float32]) -> None:
+    """Show a square window around the points, also if a prediction lies outside of it."""
     middle = (points.min(axis=0) + points.max(axis=0)) / 2
     half = float((points.max(axis=0) - points.min(axis=0)).max()) / 2 * 1.25
     axis.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half), aspect="equal")
     axis.tick_params(labelsize=8, colors="#777777")
-    axis.grid(color="#eeeeee")
+    axis.grid(color=GRID)
     axis.set_axisbelow(True)
 
 
 def draw_likelihood_against_shift(records: Sequence[Record], folder: Path) -> list[Path]:
-    """Every row, and the oracle: plain networks on the left, canonicalized ones on the right."""
+    """Draw every row and the oracle: plain networks on the left, canonicalized ones on the right."""
     order = sorted(range(len(SHIFTS)), key=lambda index: SHIFTS[index])
-    shifts = [SHIFTS[index] for index in order]
-    plain = [name for name in ROWS if rows_of(records, name)]
-    moving = [name for name in TABLE_ROWS if name not in ROWS and rows_of(records, name)]
+    rows = find_rows(records)
     figure = new_figure(12, 4.6)
     left, right = figure.subplots(1, 2, sharey=True)
-    for axis, names, title in ((left, plain, "as published"), (right, moving, "canonicalized")):
-        for number, name in enumerate(names):
-            runs = rows_of(records, name)
-            means = [statistics.fmean(likelihoods(runs, move=index)) for index in order]
-            style = "-" if number < len(COLOURS) else "--"
-            axis.plot(shifts, means, style, marker="o", markersize=4, color=COLOURS[number % len(COLOURS)],
-                      label=in_words(name))  # fmt: skip
-        if names:
-            level = oracle(rows_of(records, names[0]))
-            axis.axhline(level, color="#555555", linestyle=":", linewidth=1.5, label="oracle")
+    for axis, title in ((left, "as published"), (right, "canonicalized")):
+        group = {name: runs for name, runs in rows.items() if (name in ROWS) == (axis is left)}
+        curves = {
+            row_label(name): {SHIFTS[index]: statistics.fmean(likelihoods(runs, move=index)) for index in order}
+            for name, runs in group.items()
+        }
+        draw_curves(axis, curves, marker="o", markersize=4)
+        if group:
+            axis.axhline(oracle(all_runs(group)), color=REFERENCE, linestyle=":", linewidth=1.5, label="oracle")
             axis.legend(frameon=False, fontsize=8, loc="lower center", ncols=2)
         axis.set(title=title, xlabel="shift of both coordinates")
-        axis.set_xticks(shifts)
-        axis.grid(color="#eeeeee")
+        axis.set_xticks([SHIFTS[index] for index in order])
     left.set_ylabel("log-likelihood per point")
     left.set_yscale("symlog", linthresh=2)
     left.set_ylim(-80, -1.3)
@@ -308,16 +289,10 @@ def draw_likelihood_against_shift(records: Sequence[Record], folder: Path) -> li
     return write_figure(figure, folder, "likelihood_against_shift")
 
 
-def draw_cascade(records: Sequence[Record], folder: Path) -> list[Path]:
-    """What each template looks at, step by step, on one set; brightness is attention, averaged over heads."""
-    for name in ("ours", "ae32-pb-sa-canonical", "ae32-pb-sa"):
-        if runs := rows_of(records, name):
-            break
-    else:
-        return []
-    record = runs[0]
+def draw_cascade(name: str, record: Record, folder: Path) -> list[Path]:
+    """Draw the attention of each template at each step on one set, averaged over heads."""
     attention = np.array(record.result["shown"]["attention"])  # (L, K, N)
-    points = shown_points(record)[0]
+    points = benchmark_points(record)[0]
     steps, templates, _ = attention.shape
     figure = new_figure(2.7 * templates, 2.9 * steps)
     for row, axis_row in enumerate(figure.subplots(steps, templates, squeeze=False)):
@@ -326,43 +301,45 @@ def draw_cascade(records: Sequence[Record], folder: Path) -> list[Path]:
             order = weights.argsort()
             axis.scatter(*points[order].T, c=np.sqrt(weights[order]), s=9, cmap="viridis", linewidths=0)
             axis.set_title(f"step {row + 1}, template {column + 1}", fontsize=10)
-            frame(axis, points)
+            set_frame(axis, points)
             mean = (weights[:, None] * points).sum(axis=0) / weights.sum()
             axis.plot(*mean, marker="+", markersize=12, markeredgewidth=2.5, color=COLOURS[1])
-    figure.suptitle(
-        f"The cascade of {in_words(name)} at work; a cross marks the mean of what a template looks at", fontsize=11
-    )
+    title = f"Attention of the cascade of {row_label(name)}; a cross marks the mean of the attended points"
+    figure.suptitle(title, fontsize=11)
     return write_figure(figure, folder, "cascade_at_work")
 
 
-def draw_learning_curves(records: Sequence[Record], folder: Path) -> list[Path]:
-    """The score while training, of every row."""
-    figure = new_figure(8, 4.4)
-    axis = figure.subplots()
-    names = [name for name in TABLE_ROWS if rows_of(records, name)]
-    for number, name in enumerate(names):
-        record = rows_of(records, name)[0]
-        steps, scores = zip(*((row["step"], row["below_oracle"]) for row in record.metrics), strict=True)
-        axis.plot(steps, scores, "-" if number < len(COLOURS) else "--", color=COLOURS[number % len(COLOURS)],
-                  label=in_words(name))  # fmt: skip
-    axis.set(xlabel="step", ylabel="below the oracle, nats per point", yscale="log")
-    axis.grid(color="#eeeeee", which="both")
-    axis.legend(frameon=False, fontsize=8, ncols=2)
-    return write_figure(figure, folder, "learning_curves")
-
-
-def draw_all(records: Sequence[Record], folder: Path) -> dict[str, list[Path]]:
-    """Every figure that the records allow, by its caption."""
-    figures: dict[str, list[Path]] = {}
-    if rows_of(records, "ae32-pb-sa") or rows_of(records, "set-transformer"):
+def draw_figures(records: Sequence[Record], folder: Path) -> Figures:
+    rows = find_rows(records)
+    figures: Figures = {}
+    if {"ae32-pb-sa", "set-transformer"} & rows.keys():
         figures[
             "Figure 4: one set, not shifted and shifted. Circles are two standard deviations of each predicted "
-            "component; points have the colour of the component that claims them."
+            "component; points have the colour of their most likely component."
         ] = draw_clusters_under_shift(records, folder)
-    figures["Log-likelihood against shift, and the mixtures that the points come from (oracle)."] = (
+    figures["Log-likelihood against shift, with that of the mixtures that generated the points (oracle)."] = (
         draw_likelihood_against_shift(records, folder)
     )
-    if cascade := draw_cascade(records, folder):
-        figures["The cascade at work: brighter points get more attention."] = cascade
-    figures["The score on a hundred sets while training."] = draw_learning_curves(records, folder)
+    if cascades := find_rows(records, ("ours", "ae32-pb-sa-canonical", "ae32-pb-sa")):
+        name, runs = next(iter(cascades.items()))
+        figures["Attention of the cascade: brighter points have more weight."] = draw_cascade(name, runs[0], folder)
+    figures["Score on a hundred sets during training."] = draw_learning_curves(
+        {row_label(name): runs for name, runs in rows.items()},
+        folder,
+        "learning_curves",
+        metric="below_oracle",
+        label="below the oracle, nats per point",
+        scale="log",
+    )
     return figures
+
+
+CLUSTERING = Reporter(
+    table="table2",
+    title="Clustering under shift",
+    text="A network reads a set of points and predicts, in one pass, the mixture of four Gaussians that generated "
+    "them. At test time the points are shifted to places where training had none.",
+    fields=("moves", "milliseconds_per_set", "shown"),
+    build_tables=build_tables,
+    draw_figures=draw_figures,
+)

@@ -1,11 +1,6 @@
-"""Odd one out: Table 4 on real faces, the same on the stand-in, and what it says, from the records of runs.
+"""Odd one out: Table 4 of the paper on real faces, the same on drawn faces, variants, and figures.
 
-A table is of one data set: published numbers stand beside those of real faces only.
-
-Figures of the odd-one-out experiment, from the records of runs: scores against the size of a set, and learning
-curves.
-
-Odd one out on the page: its tables and its figures.
+Published numbers stand beside those of real faces only; each data set has tables of its own.
 """
 
 import math
@@ -14,18 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from picaset.figures import COLOURS, new_figure, write_figure
+from picaset.figures import new_figure, write_figure
 from picaset.lab.experiments.odd_one_out import ROWS, VARIANTS
-from picaset.lab.reports.odd_faces import draw_odd_faces, shown_sets
-from picaset.lab.reports.page import Drawing, Section, drawing
+from picaset.lab.reports.curves import REFERENCE, draw_curves, draw_learning_curves
+from picaset.lab.reports.odd_faces import draw_odd_faces, stored_sets
+from picaset.lab.reports.page import Figures, Reporter
 from picaset.lab.reports.published import TABLE_4, TABLE_4_GUESSING
-from picaset.lab.reports.records import Record
-from picaset.lab.reports.table import Cell, Table, comparison, mean_and_spread
+from picaset.lab.reports.records import Record, all_runs, alternatives, hardware_of, mean_minutes, runs_named
+from picaset.lab.reports.table import Cell, Table, compare_rows, highest_mean, row_heading, score_cell
 from picaset.lab.tasks.odd_one_out import OddOneOut
 
 Source = Literal["celeba", "drawn"]
 PREFIXES: dict[Source, str] = {"celeba": "odd-one-out-celeba", "drawn": "odd-one-out"}
-"""What the names of experiments on real faces and on drawn ones begin with."""
+"""Prefix of the experiments' names, by data set; real faces first."""
 METRICS = {"auroc": "AUROC", "aupr": "AUPR", "top1": "top 1"}
 NAMES = {
     "set-transformer": "Set Transformer",
@@ -39,256 +35,222 @@ NAMES = {
     "authors-loss": "SA + GPB, the authors' loss",
     "paper-form": "SA + GPB, the block as in the paper's Eq. 3",
 }
+"""Labels of the rows."""
 QUESTIONS = {
-    "Is PB above PMA?": [("sa-pb", "sa-pma"), ("rff-sa-pb", "rff-sa-pma"), ("rff-pb", "rff-pma")],
-    "Is GPB above PB?": [("sa-gpb", "sa-pb")],
-    "What does the authors' loss do?": [("authors-loss", "sa-gpb")],
+    "Is PB better than PMA?": [("sa-pb", "sa-pma"), ("rff-sa-pb", "rff-sa-pma"), ("rff-pb", "rff-pma")],
+    "Is GPB better than PB?": [("sa-gpb", "sa-pb")],
+    "What is the effect of the authors' loss?": [("authors-loss", "sa-gpb")],
 }
-"""What the paper claims, as rows to compare: the first of a pair is claimed to be above the second."""
+"""Pairs of rows to compare; the paper claims that the first of a pair is better."""
 
 
-def task_of(record: Record) -> OddOneOut:
-    task = record.experiment.task
-    assert isinstance(task, OddOneOut)
-    return task
+def find_runs(records: Sequence[Record], source: Source, name: str) -> list[Record]:
+    """Return the runs of one row on one data set, one for each seed."""
+    runs = runs_named(records, f"{PREFIXES[source]}-{name}")
+    return [record for record in runs if record.task_as(OddOneOut).data == source]
 
 
-def rows_of(records: Sequence[Record], source: Source, name: str) -> list[Record]:
-    """The runs of one row, one for each seed."""
-    wanted = f"{PREFIXES[source]}-{name}"
-    return [record for record in records if record.experiment.name == wanted and task_of(record).data == source]
+def find_rows(records: Sequence[Record], source: Source) -> dict[str, list[Record]]:
+    """Return the runs of each row that has any, in the order of the table."""
+    return {name: runs for name in ROWS if (runs := find_runs(records, source, name))}
 
 
-def found_rows(records: Sequence[Record], source: Source) -> dict[str, list[Record]]:
-    """The rows that there are runs of, in the order of the table."""
-    return {name: runs for name in ROWS if (runs := rows_of(records, source, name))}
-
-
-def values(runs: Sequence[Record], metric: str) -> list[float]:
-    """Of each seed, on the test sets."""
+def scores_on_test_sets(runs: Sequence[Record], metric: str) -> list[float]:
+    """Return a metric on the test sets, for each seed."""
     return [record.result["test"][metric] for record in runs]
 
 
-def measured(runs: Sequence[Record]) -> dict[str, list[float]]:
-    return {name: values(runs, metric) for metric, name in METRICS.items()}
+def all_scores(runs: Sequence[Record]) -> dict[str, list[float]]:
+    return {label: scores_on_test_sets(runs, metric) for metric, label in METRICS.items()}
 
 
 def table_4(records: Sequence[Record], source: Source) -> Table | None:
-    """Every row of the paper's table that there are runs of, and random guessing."""
-    found = found_rows(records, source)
-    if not found:
+    """Build the paper's table from the rows that have runs, and a row for random guessing."""
+    rows = find_rows(records, source)
+    if not rows:
         return None
-    runs = [record for some in found.values() for record in some]
-    beside_paper = all(as_published(record) for record in runs)
-    best = {metric: max(statistics.fmean(values(some, metric)) for some in found.values()) for metric in METRICS}
-    rows = [row(name, some, best, TABLE_4[name] if beside_paper else ()) for name, some in found.items()]
+    runs = all_runs(rows)
+    beside_paper = all(is_comparable(record) for record in runs)
+    highest = {
+        metric: highest_mean(scores_on_test_sets(seeds, metric) for seeds in rows.values()) for metric in METRICS
+    }
+    cells = [score_row(name, seeds, highest, TABLE_4[name] if beside_paper else ()) for name, seeds in rows.items()]
     guessing = runs[0].result["random_guessing"]
-    theirs = (*TABLE_4_GUESSING, None) if beside_paper else (None,) * len(METRICS)
-    rows.append(
+    published = [f"paper {number}" if beside_paper else "" for number in TABLE_4_GUESSING] + [""]
+    cells.append(
         [
             *(Cell(text) for text in ("random guessing", "", "", "", "")),
-            *(
-                Cell(f"{guessing[metric]:.3f}", "" if number is None else f"paper {number}")
-                for metric, number in zip(METRICS, theirs, strict=True)
-            ),
+            *(Cell(f"{guessing[metric]:.3f}", paper) for metric, paper in zip(METRICS, published, strict=True)),
         ]
     )
-    what = "Table 4: the odd one among real faces" if source == "celeba" else "The stand-in of Table 4: drawn faces"
+    title = "Table 4: the odd one among real faces" if source == "celeba" else "Table 4 on the stand-in: drawn faces"
     return Table(
-        f"{what} ({data_of(runs)})",
+        f"{title} ({data_of(runs)})",
         ["architecture", "parameters", "", "steps", "minutes", *METRICS.values()],
-        rows,
-        [setting(runs, source), precision(runs), *answers(records, source)],
+        cells,
+        [describe_setting(runs, source), describe_precision(runs), *answers(records, source)],
     )
 
 
-def row(name: str, runs: Sequence[Record], best: dict[str, float], published: Sequence[float]) -> list[Cell]:
-    steps = " or ".join(sorted({f"{record.experiment.training.steps}" for record in runs}, key=int))
-    minutes = statistics.fmean(record.result["seconds"] / 60 for record in runs)
-    cells = [Cell(NAMES[name]), Cell(f"{runs[0].result['parameters'] / 1e3:.0f}k")]
-    cells += [Cell("one seed" if len(runs) == 1 else f"{len(runs)} seeds"), Cell(steps), Cell(f"{minutes:.0f}")]
-    for index, metric in enumerate(METRICS):
-        ours = values(runs, metric)
-        mean = statistics.fmean(ours)
-        theirs = f"paper {published[index]:.3f} ({mean - published[index]:+.3f})" if index < len(published) else ""
-        cells.append(Cell(mean_and_spread(ours), theirs, best=mean >= best.get(metric, math.inf)))
-    return cells
+def score_row(name: str, runs: Sequence[Record], highest: dict[str, float], published: Sequence[float]) -> list[Cell]:
+    steps = " or ".join(map(str, sorted({record.experiment.training.steps for record in runs})))
+    scores = [
+        score_cell(
+            scores_on_test_sets(runs, metric),
+            highest=highest.get(metric, math.inf),
+            published=published[index] if index < len(published) else None,
+        )
+        for index, metric in enumerate(METRICS)
+    ]
+    return [*row_heading(NAMES[name], runs), Cell(steps), Cell(f"{mean_minutes(runs):.0f}"), *scores]
 
 
-def as_published(record: Record) -> bool:
-    """Whether it was scored on real faces in as many sets of the same size, so that numbers may stand side by side."""
-    task = task_of(record)
+def is_comparable(record: Record) -> bool:
+    """Whether the run was tested on real faces in at least as many sets of the same size as in the paper."""
+    task = record.task_as(OddOneOut)
     return task.data == "celeba" and task.set_size == 8 and task.num_test_sets >= 200
 
 
 def data_of(runs: Sequence[Record]) -> str:
-    return " or ".join(sorted({record.result["data"] for record in runs}))
+    return alternatives(record.result["data"] for record in runs)
 
 
-def setting(runs: Sequence[Record], source: Source) -> str:
-    """What a reader must know of how the runs were made, and what the paper did."""
-    budgets = {
+def describe_setting(runs: Sequence[Record], source: Source) -> str:
+    """Describe how the runs were trained and tested, and the setting of the paper."""
+    budgets = alternatives(
         f"{record.experiment.training.steps} steps of {record.experiment.training.batch_size} albums, "
-        f"{task_of(record).sets_per_album} sets from the images of each"
+        f"{record.task_as(OddOneOut).sets_per_album} sets from the images of each"
         for record in runs
-    }
-    hardware = " or ".join(sorted({record.environment["hardware"] for record in runs}))
-    told = (
-        f"Profile {runs[0].experiment.profile}: {' or '.join(sorted(budgets))}; on {hardware}. Scored on "
-        f"{task_of(runs[0]).num_test_sets} test sets of {task_of(runs[0]).set_size}, the same for every row; no image "
-        "of training is in them. "
+    )
+    task = runs[0].task_as(OddOneOut)
+    setting = (
+        f"Profile {runs[0].experiment.profile}: {budgets}; on {hardware_of(runs)}. Tested on {task.num_test_sets} sets "
+        f"of {task.set_size}, the same for every row; they contain no training image. "
     )
     if source == "drawn":
-        return told + "Faces are generated; nothing here can be compared with the paper."
-    return told + (
-        "The paper used all of CelebA, 800 training sets and 200 test sets drawn from one pool of images, and nine "
-        "convolutions; docs/reproduction.md lists what else differs. Below each number the paper's, and ours minus "
-        "theirs."
+        return setting + "The faces are generated, so the numbers cannot be compared with the paper's."
+    return setting + (
+        "The paper uses all of CelebA, 800 training sets and 200 test sets drawn from one pool of images, and nine "
+        "convolutions; docs/reproduction.md lists the other differences. Below each number: the published one, and the "
+        "difference."
     )
 
 
-def precision(runs: Sequence[Record]) -> str:
-    """How far the number of test sets alone lets a share be known."""
-    sets = task_of(runs[0]).num_test_sets
+def describe_precision(runs: Sequence[Record]) -> str:
+    """Describe the uncertainty due to the number of test sets."""
+    sets = runs[0].task_as(OddOneOut).num_test_sets
     return (
-        f"± is the standard deviation over seeds. Beside it, {sets} sets leave a top 1 near one half uncertain by "
-        f"{0.5 / math.sqrt(sets):.3f} (one standard error), for all rows alike."
+        f"± is the standard deviation over seeds. In addition, a top 1 near one half on {sets} sets has a standard "
+        f"error of {0.5 / math.sqrt(sets):.3f}, which all rows share."
     )
 
 
 def answers(records: Sequence[Record], source: Source) -> list[str]:
-    """What the runs say to each question, as far as there are runs."""
-    told = list[str]()
+    """Answer each question for which there are runs of both rows."""
+    sentences = list[str]()
     for question, pairs in QUESTIONS.items():
-        compared = [
-            comparison(NAMES[first], NAMES[second], measured(ours), measured(theirs))
+        comparisons = [
+            compare_rows(NAMES[first], NAMES[second], all_scores(ours), all_scores(theirs))
             for first, second in pairs
-            if (ours := rows_of(records, source, first)) and (theirs := rows_of(records, source, second))
+            if (ours := find_runs(records, source, first)) and (theirs := find_runs(records, source, second))
         ]
-        if compared:
-            told.append(" ".join([question, *compared]))
-    return told
+        if comparisons:
+            sentences.append(" ".join([question, *comparisons]))
+    return sentences
 
 
 def variants(records: Sequence[Record], source: Source) -> Table | None:
-    """SA + GPB as it is, and with one thing changed."""
-    full = rows_of(records, source, "sa-gpb")
-    found = {name: runs for name in VARIANTS if (runs := rows_of(records, source, name))}
-    if not full or not found:
+    """Build the table of SA + GPB with one part changed at a time."""
+    full = find_runs(records, source, "sa-gpb")
+    changed = {name: runs for name in VARIANTS if (runs := find_runs(records, source, name))}
+    if not full or not changed:
         return None
-    runs = [*full, *(record for some in found.values() for record in some)]
+    rows = {"sa-gpb": full, **changed}
     return Table(
-        f"SA + GPB with one thing changed ({data_of(runs)})",
+        f"SA + GPB with one part changed ({data_of(all_runs(rows))})",
         ["", "parameters", "", "steps", "minutes", *METRICS.values()],
-        [row(name, some, {}, ()) for name, some in {"sa-gpb": full, **found}.items()],
-        ["The authors' program takes a softmax and then a binary loss with a sigmoid of its own; all else is equal."]
-        * ("authors-loss" in found),
+        [score_row(name, runs, {}, ()) for name, runs in rows.items()],
+        ["The authors' program applies a softmax and then a binary loss with its own sigmoid; the rest is equal."]
+        * ("authors-loss" in changed),
     )
 
 
-def draw_by_size(records: Sequence[Record], source: Source, folder: Path) -> list[Path]:
-    """Every row, and random guessing, in sets of other sizes than those of training."""
-    found = found_rows(records, source)
-    if not found:
-        return []
+def build_tables(runs: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
+    tables = [table for source in PREFIXES for table in (table_4(runs, source), variants(runs, source))]
+    return [table for table in tables if table is not None]
+
+
+def draw_by_size(rows: dict[str, list[Record]], folder: Path, name: str) -> list[Path]:
+    """Draw the scores of every row, and of random guessing, against the size of the test sets."""
     figure = new_figure(12, 4.4)
     axes = figure.subplots(1, len(METRICS))
-    trained = task_of(next(iter(found.values()))[0]).set_size
     for axis, (metric, label) in zip(axes, METRICS.items(), strict=True):
-        sizes = list[int]()
-        for number, (name, runs) in enumerate(found.items()):
-            means = by_size(runs, metric)
-            sizes = sorted({*sizes, *means})
-            axis.plot(means.keys(), means.values(), "-" if number < len(COLOURS) else "--", marker="o", markersize=4,
-                      color=COLOURS[number % len(COLOURS)], label=NAMES[name])  # fmt: skip
+        curves = {NAMES[row]: mean_by_size(runs, metric) for row, runs in rows.items()}
+        sizes = sorted({size for curve in curves.values() for size in curve})
+        draw_curves(axis, curves, marker="o", markersize=4)
         chance = [0.5 if metric == "auroc" else 1 / size for size in sizes]
-        axis.plot(sizes, chance, ":", color="#555555", label="random guessing")
-        axis.axvline(trained, color="#999999", linewidth=1, zorder=0)
+        axis.plot(sizes, chance, ":", color=REFERENCE, label="random guessing")
+        axis.axvline(all_runs(rows)[0].task_as(OddOneOut).set_size, color="#999999", linewidth=1, zorder=0)
         axis.set_xscale("log")
         axis.set_xticks(sizes, [str(size) for size in sizes], fontsize=8)
         axis.minorticks_off()
-        axis.set(xlabel="images of a set", title=label)
+        axis.set(xlabel="images per set", title=label)
         axis.set_ylim(None if metric == "auroc" else 0, 1.02)
-        axis.grid(color="#eeeeee")
         axis.set_axisbelow(True)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=9)
-    return write_figure(figure, folder, f"odd_one_out_by_size_{source}")
+    return write_figure(figure, folder, name)
 
 
-def by_size(runs: Sequence[Record], metric: str) -> dict[int, float]:
-    """The mean over seeds for every size that all of them were scored on."""
+def mean_by_size(runs: Sequence[Record], metric: str) -> dict[int, float]:
+    """Return the mean over seeds for each set size that all of them were tested on."""
     seeds = [{row["set_size"]: row[metric] for row in record.result["by_size"]} for record in runs]
     return {
-        size: statistics.fmean(one[size] for one in seeds) for size in seeds[0] if all(size in one for one in seeds)
+        size: statistics.fmean(scores[size] for scores in seeds)
+        for size in seeds[0]
+        if all(size in scores for scores in seeds)
     }
 
 
-def draw_learning_curves(records: Sequence[Record], source: Source, folder: Path) -> list[Path]:
-    """AUROC on validation sets while training, the first seed of every row."""
-    found = found_rows(records, source)
-    if not found:
-        return []
-    figure = new_figure(8, 4.4)
-    axis = figure.subplots()
-    for number, (name, runs) in enumerate(found.items()):
-        steps, scores = zip(*((row["step"], row["auroc"]) for row in runs[0].metrics), strict=True)
-        axis.plot(steps, scores, "-" if number < len(COLOURS) else "--", color=COLOURS[number % len(COLOURS)],
-                  label=NAMES[name])  # fmt: skip
-    axis.axhline(0.5, linestyle=":", color="#555555", label="random guessing")
-    axis.set(xlabel="step", ylabel="AUROC on validation sets")
-    axis.grid(color="#eeeeee")
-    axis.legend(frameon=False, fontsize=8, ncols=2)
-    return write_figure(figure, folder, f"odd_one_out_learning_{source}")
-
-
-SOURCES: tuple[Source, ...] = ("celeba", "drawn")
-
-
-def odd_one_out_tables(runs: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
-    """Real faces first, the stand-in in tables of its own."""
-    made = [table for source in SOURCES for table in (table_4(runs, source), variants(runs, source))]
-    return [table for table in made if table is not None]
-
-
-def odd_one_out_section(runs: Sequence[Record], folders: Sequence[Path], out: Path) -> Section:
-    text = (
-        "All images of a set but one share two attributes; that one has neither. A network reads the set and gives "
-        "every image a score. AUROC and AUPR are over the images of all sets together, top 1 is how often the odd one "
-        "has the highest score of its set."
-    )
-    return Section(
-        anchor="odd-one-out",
-        title="Odd one out",
-        text=text,
-        tables=odd_one_out_tables(runs, folders),
-        figures=odd_one_out_figures(runs, out / "figures"),
-    )
-
-
-def odd_one_out_figures(runs: Sequence[Record], folder: Path) -> list[Drawing]:
-    """Every figure that the runs allow; pictures of faces from the stand-in alone."""
-    drawings = list[Drawing]()
-    for source in SOURCES:
-        found = found_rows(runs, source)
-        if not found:
+def draw_figures(runs: Sequence[Record], folder: Path) -> Figures:
+    """Draw every figure that the runs allow; pictures show drawn faces only."""
+    figures: Figures = {}
+    for source in PREFIXES:
+        rows = find_rows(runs, source)
+        if not rows:
             continue
-        data = data_of([record for some in found.values() for record in some])
-        size = "Sets of other sizes than in training (grey line), means over seeds"
-        drawings.append(drawing(draw_by_size(runs, source, folder)[0], f"{size}; {data}."))
-        curves = "AUROC on sets of the validation part while training, one seed of each row"
-        drawings.append(drawing(draw_learning_curves(runs, source, folder)[0], f"{curves}; {data}."))
-    best = next((some for name in ("sa-gpb", "sa-pb", "sa-pma") if (some := rows_of(runs, "drawn", name))), None)
+        data = data_of(all_runs(rows))
+        figures[
+            f"Scores against the size of test sets; training used the size at the grey line. Means over seeds; {data}."
+        ] = draw_by_size(rows, folder, f"odd_one_out_by_size_{source}")
+        figures[f"AUROC on validation sets during training, one seed of each row; {data}."] = draw_learning_curves(
+            {NAMES[name]: seeds for name, seeds in rows.items()},
+            folder,
+            f"odd_one_out_learning_{source}",
+            metric="auroc",
+            label="AUROC on validation sets",
+            guessing=0.5,
+        )
+    best = next((seeds[0] for name in ("sa-gpb", "sa-pb", "sa-pma") if (seeds := find_runs(runs, "drawn", name))), None)
     if best is not None:
-        paths = draw_odd_faces(shown_sets(best[0]), folder, "odd_one_out_faces")
-        drawings.append(drawing(paths[0], faces_caption(best[0])))
-    return drawings
+        sets = stored_sets(best)
+        caption = (
+            f"Like Figures 1 and 5, on drawn faces: of {len(sets)} test sets of {best.experiment.name}, the first "
+            "whose odd face was found and the first where it was missed. A row is a set. A solid frame marks the odd "
+            "face, a dashed one a face that was taken for it; below each face is its predicted probability of being "
+            "the odd one."
+        )
+        figures[caption] = draw_odd_faces(sets, folder, "odd_one_out_faces")
+    return figures
 
 
-def faces_caption(record: Record) -> str:
-    kept = len(record.result["shown"]["odd"])
-    return (
-        f"Like Figures 1 and 5, on drawn faces: the first of {kept} test sets that were found and that were missed by "
-        f"{record.experiment.name}. A set is a row, the odd one has a solid frame, a face that was wrongly taken for "
-        "it a dashed one; below each is the probability that it is the odd one."
-    )
+ODD_ONE_OUT = Reporter(
+    table="table4",
+    title="Odd one out",
+    text="All images of a set but one share two attributes; that one has neither. A network reads the set and scores "
+    "every image. AUROC and AUPR are over the images of all sets together; top 1 is the share of sets in which the odd "
+    "image has the highest score.",
+    fields=("test", "random_guessing", "by_size", "data", "shown"),
+    build_tables=build_tables,
+    draw_figures=draw_figures,
+)

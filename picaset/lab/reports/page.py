@@ -1,6 +1,6 @@
-"""One self-contained HTML page: tables and figures, no request to anywhere."""
+"""One self-contained HTML page with tables and figures; it loads nothing from anywhere else."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,55 +10,68 @@ from picaset.files import made_folder, replacing
 from picaset.lab.reports.records import Record
 from picaset.lab.reports.table import Table
 
+Figures = dict[str, list[Path]]
+"""The SVG and the PNG file of each figure, by its caption."""
+
 
 @dataclass(frozen=True)
-class Drawing:
-    """A figure, as the text of its SVG, and what it shows."""
+class Reporter:
+    """Builds the tables and figures of one task from its runs."""
 
-    path: Path
-    svg: Any
-    caption: str
+    table: str
+    """Table of the paper, as it is named on the command line: ``table2`` to ``table5``."""
+    title: str
+    text: str
+    """What the task is, in a sentence or two."""
+    fields: Sequence[str]
+    """Fields that the result of a run must have."""
+    build_tables: Callable[[Sequence[Record], Sequence[Path]], list[Table]]
+    """From runs of one profile, and the folders they were read from."""
+    draw_figures: Callable[[Sequence[Record], Path], Figures]
+    """From runs of one profile, and the folder to write to."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment on the page."""
+    """One task on the page, in one profile."""
 
     anchor: str
     title: str
     text: str
+    summary: str
     tables: Sequence[Table]
-    figures: Sequence[Drawing] = field(default_factory=tuple)
+    figures: Figures = field(default_factory=dict[str, list[Path]])
 
 
-def drawing(svg: Path, caption: str) -> Drawing:
-    """A figure to be put into the page itself."""
-    require("jinja2", extra="experiments", purpose="the report page")
-    from markupsafe import Markup
+def write_page(path: Path, *, origin: str, sections: Sequence[Section], records: Sequence[Record]) -> None:
+    """Write the page atomically.
 
-    text = svg.read_text()
-    return Drawing(svg, Markup(text[text.index("<svg") :]), caption)
-
-
-def write_page(path: Path, *, lead: str, sections: Sequence[Section], records: Sequence[Record]) -> None:
-    """Write the page, whole or not at all."""
+    Args:
+        path: File to write.
+        origin: Sentence that says which runs are shown.
+        sections: Tables and figures, in order.
+        records: Runs that are listed at the end.
+    """
     jinja2: Any = require("jinja2", extra="experiments", purpose="the report page")
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
         Path(__file__).with_name("page.html.jinja").read_text()
     )
-    runs = [
-        dict(
-            name=record.experiment.name,
-            profile=record.experiment.profile,
-            seed=record.experiment.training.seed,
-            steps=record.result["steps"],
-            minutes=f"{record.result['seconds'] / 60:.1f}",
-            commit=record.environment["commit"],
-            hardware=record.environment["hardware"],
-        )
-        for record in sorted(records, key=lambda record: record.key)
-    ]
-    text = template.render(title="picaset: the paper, reproduced", lead=lead, sections=sections, runs=runs)
+    text = template.render(
+        title="picaset: results of the PICASO experiments",
+        origin=origin,
+        minutes=sum(record.result["seconds"] for record in records) / 60,
+        sections=sections,
+        records=sorted(records, key=lambda record: record.key),
+        read_svg=read_svg,
+    )
     made_folder(path.parent)
     with replacing(path) as unfinished:
         unfinished.write_text(text)
+
+
+def read_svg(paths: Sequence[Path]) -> Any:
+    """Return the SVG element of a figure, to be embedded in the page."""
+    from markupsafe import Markup
+
+    text = paths[0].read_text()
+    return Markup(text[text.index("<svg") :])

@@ -1,4 +1,4 @@
-"""What the paper reports (Zare and Nguyen 2021), to stand beside what is measured here."""
+"""Numbers of the paper (Zare and Nguyen 2021), to be shown beside the measured ones."""
 
 TABLE_2_ORACLE = -1.4697
 
@@ -12,8 +12,8 @@ TABLE_2: dict[str, tuple[float, ...]] = {
     "ae32-pb": (-1.5191, -2.4391, -2.0305, -2.9861, -2.2699, -3.4665, -2.6099),
     "ae32-pb-sa": (-1.5020, -1.8994, -1.9528, -2.1654, -2.1838, -2.4921, -2.6190),
 }
-"""Log-likelihood per point at shifts 0, +8, -8, +10, -10, +12, -12; which of the two DeepSets is meant, the paper does
-not say, so its row stands beside the one with a mean."""
+"""Log-likelihood per point at shifts 0, +8, -8, +10, -10, +12, -12. The paper does not say which DeepSet it means; its
+row is compared with the one that takes a mean."""
 
 TABLE_3: dict[str, tuple[float, float]] = {
     "deepset-mean": (68.62, 64.10),
@@ -23,8 +23,8 @@ TABLE_3: dict[str, tuple[float, float]] = {
     "pb3": (85.98, 84.47),
     "capsules": (86.5, 87.7),
 }
-"""Percent right on smallNORB at novel azimuths and at novel elevations; capsules are those of Hinton et al. 2018, which
-the paper quotes. Which DeepSet is meant, it does not say here either."""
+"""Accuracy in percent on smallNORB at novel azimuths and at novel elevations. Capsules are those of Hinton et al. 2018,
+which the paper quotes. The paper does not say which DeepSet it means."""
 
 TABLE_4: dict[str, tuple[float, float]] = {
     "set-transformer": (0.5941, 0.4386),
@@ -36,7 +36,7 @@ TABLE_4: dict[str, tuple[float, float]] = {
     "sa-pb": (0.7928, 0.4720),
     "sa-gpb": (0.8100, 0.5317),
 }
-"""AUROC and AUPR on CelebA; the first row is from Set Transformer's own paper (Lee 2019)."""
+"""AUROC and AUPR on CelebA; the first row is from the Set Transformer paper (Lee 2019)."""
 TABLE_4_GUESSING = (0.5, 0.125)
 
 TABLE_5: dict[str, tuple[float, float, float]] = {
@@ -46,4 +46,4 @@ TABLE_5: dict[str, tuple[float, float, float]] = {
     "set-transformer": (50.0, 16.2, 2.0),
     "pb3": (89.6, 74.3, 33.0),
 }
-"""Average precision in percent at infinity, 1 and 0.5, on the whole of CLEVR."""
+"""Average precision in percent at distances infinity, 1 and 0.5, on all of CLEVR."""

@@ -1,124 +1,172 @@
-"""From records to the page: every table and figure that they allow."""
+"""From runs to a report: choose the runs, build every table and figure that they allow, and write the page.
 
-import json
+Runs of different profiles differ in budget and data, so each profile has tables and figures of its own.
+"""
+
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from urllib.parse import quote
 
 from picaset.files import replacing
-from picaset.lab.reports import clustering
-from picaset.lab.reports.odd_one_out import odd_one_out_section, odd_one_out_tables
-from picaset.lab.reports.page import Section, drawing, write_page
-from picaset.lab.reports.records import Record
-from picaset.lab.reports.scenes import scenes_section, scenes_tables
+from picaset.lab.reports.clustering import CLUSTERING
+from picaset.lab.reports.odd_one_out import ODD_ONE_OUT
+from picaset.lab.reports.page import Figures, Reporter, Section, write_page
+from picaset.lab.reports.records import (
+    COMMITTED,
+    OnSkip,
+    Record,
+    find_records,
+    profiles_of,
+    reason_of,
+    require_fields,
+)
+from picaset.lab.reports.scenes import SCENES
 from picaset.lab.reports.table import Table
-from picaset.lab.reports.viewpoints import viewpoints_section, viewpoints_tables
+from picaset.lab.reports.viewpoints import VIEWPOINTS
 
-TASK_OF_TABLE = {"table2": "clustering", "table3": "viewpoints", "table4": "odd-one-out", "table5": "scenes"}
-"""By the paper's table: the task of its runs."""
+REPORTERS: dict[str, Reporter] = {
+    "clustering": CLUSTERING,
+    "viewpoints": VIEWPOINTS,
+    "odd-one-out": ODD_ONE_OUT,
+    "scenes": SCENES,
+}
+"""By task, in the order of the paper's tables."""
 
-
-def baselines_file(profile: str) -> str:
-    """Where scikit-learn's numbers are, in a folder of runs; each profile has sets of its own."""
-    return f"clustering-scikit-learn-{profile}.json"
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError)
+"""Errors that a result with missing or foreign values causes."""
 
 
 @dataclass(frozen=True)
-class Report:
-    """What was written, and the tables that are in it, by the paper's table that they belong to."""
+class WrittenReport:
+    """A report on disk."""
 
     page: Path
-    tables: dict[str, Sequence[Table]]
+    tables: dict[str, list[Table]]
+    """Tables by the table of the paper that they belong to."""
     figures: Sequence[Path]
+    """SVG files; each has a PNG beside it."""
 
 
-def write_report(records: Sequence[Record], folders: Sequence[Path], out: Path, *, profile: str) -> Report:
-    """Draw the figures, write ``index.html`` and a Markdown file with the tables."""
-    used = [record for record in records if record.experiment.profile == profile]
-    if not used:
-        raise ValueError(
-            f"There is no finished run of profile {profile} in {', '.join(map(str, dict.fromkeys(folders)))}; "
-            f"make some with: picaset reproduce --profile {profile}{' --train' * (profile != 'smoke')}"
-        )
-    sections = {kind: build(runs, folders, out) for kind, build in SECTIONS.items() if (runs := of_kind(used, kind))}
+def find_reportable(folders: Sequence[Path], *, on_skip: OnSkip = lambda line: None) -> list[Record]:
+    """Read the finished runs in the folders; skip those that no table can be built from."""
+    records = list[Record]()
+    for record in find_records(folders, on_skip=on_skip):
+        reporter = REPORTERS.get(record.experiment.kind)
+        try:
+            if reporter is not None:
+                require_fields(record.result, reporter.fields, file="result.json")
+                reporter.build_tables([record], ())
+            records.append(record)
+        except DAMAGED as error:
+            on_skip(f"skipped {record.path}: {reason_of(error, record.path)}")
+    return records
+
+
+def choose_records(
+    runs: Path, *, committed: bool = False, profile: str | None = None, on_skip: OnSkip = lambda line: None
+) -> list[Record]:
+    """Read the finished runs to report: those in ``runs``, or the committed records if there are none.
+
+    Args:
+        runs: Folder of run directories.
+        committed: Read the committed records instead.
+        profile: Keep only the runs of this profile.
+        on_skip: Receives a line for each run that is skipped.
+    """
+    folders = dict.fromkeys([COMMITTED] if committed else [runs, COMMITTED])
+    for folder in folders:
+        records = find_reportable([folder], on_skip=on_skip)
+        if matches := [record for record in records if profile in (None, record.experiment.profile)]:
+            return matches
+    kind = "finished run" if profile is None else f"finished run of profile {profile}"
+    raise ValueError(
+        f"There is no {kind} in {' or '.join(map(str, folders))}; train one with: "
+        f"picaset train clustering-ours --profile {profile if profile in ('quick', 'paper') else 'smoke'}"
+    )
+
+
+def write_report(
+    records: Sequence[Record], folders: Sequence[Path], out: Path, *, origin: str, on_skip: OnSkip = lambda line: None
+) -> WrittenReport:
+    """Draw the figures and write ``index.html`` and ``tables.md``.
+
+    Args:
+        records: Runs to show, at least one.
+        folders: Folders that may hold the scores of scikit-learn on the same data.
+        out: Folder to write to.
+        origin: Sentence that says which runs are shown.
+        on_skip: Receives a line if the figures of a section cannot be drawn.
+    """
+    sections = dict[str, list[Section]]()
+    profiles = profiles_of(records)
+    for kind, reporter in REPORTERS.items():
+        for profile in profiles:
+            if runs := select(records, kind, profile):
+                section = build_section(reporter, runs, folders, several_profiles=len(profiles) > 1)
+                subfolder = Path("figures") if len(profiles) == 1 else Path("figures") / folder_name(profile)
+                try:
+                    figures: Figures = reporter.draw_figures(runs, out / subfolder) if section.tables else {}
+                except DAMAGED as error:
+                    on_skip(f"skipped the figures of {section.title}: {reason_of(error, out)}")
+                    figures = {}
+                sections.setdefault(kind, []).append(replace(section, figures=figures))
+    shown = [section for of_kind in sections.values() for section in of_kind]
     page = out / "index.html"
-    write_page(page, lead=lead(used, profile), sections=list(sections.values()), records=used)
-    report = Report(
+    write_page(page, origin=origin, sections=shown, records=records)
+    report = WrittenReport(
         page,
-        {table: sections[kind].tables if kind in sections else [] for table, kind in TASK_OF_TABLE.items()},
-        [figure.path for section in sections.values() for figure in section.figures],
+        {
+            reporter.table: [table for section in sections.get(kind, ()) for table in section.tables]
+            for kind, reporter in REPORTERS.items()
+        },
+        [paths[0] for section in shown for paths in section.figures.values()],
     )
     with replacing(out / "tables.md") as unfinished:
         unfinished.write_text(in_markdown([table for tables in report.tables.values() for table in tables]))
     return report
 
 
-def in_markdown(tables: Sequence[Table]) -> str:
-    parts = [f"## {table.title}\n\n{table.markdown()}\n" + "\n".join(table.notes) + "\n" for table in tables]
-    return "# Tables\n\nMade from finished runs by `picaset report`.\n\n" + "\n".join(parts)
+def build_section(
+    reporter: Reporter, runs: Sequence[Record], folders: Sequence[Path], *, several_profiles: bool
+) -> Section:
+    """Build a section without its figures; its titles name the profile if the report has several."""
+    profile = runs[0].experiment.profile
+    suffix = f" (profile {profile})" * several_profiles
+    tables = [replace(table, title=table.title + suffix) for table in reporter.build_tables(runs, folders)]
+    if not tables:
+        names = ", ".join(sorted({record.experiment.name for record in runs}))
+        summary = f"no table of the paper has a row for {names}."
+    elif profile == "smoke":
+        summary = "a few training steps each, to check that everything runs; the scores do not rank the methods."
+    else:
+        summary = tables[0].winners()
+    anchor = f"{reporter.table}-{folder_name(profile)}"
+    return Section(anchor, reporter.title + suffix, reporter.text, summary, tables)
+
+
+def folder_name(profile: str) -> str:
+    """Return a name that is valid in paths and addresses and differs for different profiles."""
+    return f"profile-{quote(profile, safe='')}"
 
 
 def tables_of(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
-    """Every table that the records allow."""
+    """Build every table that the records allow, one for each profile."""
+    profiles = profiles_of(records)
     return [
-        table for kind, tables in TABLES.items() if (runs := of_kind(records, kind)) for table in tables(runs, folders)
+        table
+        for kind, reporter in REPORTERS.items()
+        for profile in profiles
+        if (runs := select(records, kind, profile))
+        for table in build_section(reporter, runs, folders, several_profiles=len(profiles) > 1).tables
     ]
 
 
-def lead(records: Sequence[Record], profile: str) -> str:
-    minutes = sum(record.result["seconds"] for record in records) / 60
-    return (
-        f"PICASO (Zare and Nguyen, ICCV 2021) and what it is compared with, trained here in the profile {profile!r}: "
-        f"{len(records)} runs, {minutes:.0f} minutes of training in all."
-    )
+def select(records: Sequence[Record], kind: str, profile: str) -> list[Record]:
+    return [record for record in records if record.experiment.kind == kind and record.experiment.profile == profile]
 
 
-def clustering_section(runs: Sequence[Record], folders: Sequence[Path], out: Path) -> Section:
-    figures = clustering.draw_all(runs, out / "figures")
-    return Section(
-        anchor="clustering",
-        title="Clustering under shift",
-        text="A network reads a set of points and predicts the mixture of four Gaussians that they come from, in one "
-        "pass. At test time the points are moved to where training never was.",
-        tables=clustering_tables(runs, folders),
-        figures=[drawing(paths[0], caption) for caption, paths in figures.items()],
-    )
-
-
-def clustering_tables(runs: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
-    tables = [
-        clustering.table_2(runs),
-        clustering.refinement(runs, baselines(folders, runs[0].experiment.profile)),
-        clustering.other_moves(runs),
-        clustering.ablations(runs),
-    ]
-    return [table for table in tables if table is not None]
-
-
-def of_kind(records: Sequence[Record], kind: str) -> list[Record]:
-    """The runs of one task."""
-    return [record for record in records if record.experiment.kind == kind]
-
-
-def baselines(folders: Sequence[Path], profile: str) -> list[dict[str, Any]]:
-    """scikit-learn on the same sets, where it was measured."""
-    for folder in folders:
-        if (path := folder / baselines_file(profile)).is_file():
-            return json.loads(path.read_text())["rows"]
-    return []
-
-
-SECTIONS = {
-    "clustering": clustering_section,
-    "viewpoints": viewpoints_section,
-    "odd-one-out": odd_one_out_section,
-    "scenes": scenes_section,
-}
-"""By the task of its runs: what an experiment has on the page, given its runs alone."""
-TABLES = {
-    "clustering": clustering_tables,
-    "viewpoints": viewpoints_tables,
-    "odd-one-out": odd_one_out_tables,
-    "scenes": scenes_tables,
-}
+def in_markdown(tables: Sequence[Table]) -> str:
+    """Format the tables as a Markdown document."""
+    parts = [f"## {table.title}\n\n{table.markdown()}\n" + "\n".join(table.notes) + "\n" for table in tables]
+    return "# Tables\n\nMade from finished runs by `picaset report`.\n\n" + "\n".join(parts)

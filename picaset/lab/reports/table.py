@@ -1,48 +1,21 @@
-"""Tables that are printed, written as Markdown, and put into a page, from one value.
-
-One row of a table against another, in a sentence that says whether seeds tell them apart.
-"""
+"""Tables that print to a terminal, convert to Markdown and render as HTML, and the formatting of their cells."""
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console
+from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table as RichTable
 
-Measured = Mapping[str, Sequence[float]]
-"""What was measured, by its name: one number for each seed."""
-
-
-def comparison(first: str, second: str, ours: Measured, theirs: Measured, *, digits: int = 3) -> str:
-    """The first row against the second, measure by measure; more is better.
-
-    Several seeds are told apart if their means differ by more than one seed of each would by chance: the root of the
-    sum of both variances. One seed of either says nothing about that.
-
-    Example:
-        >>> comparison("PB", "PMA", {"AUROC": [0.8, 0.9]}, {"AUROC": [0.5, 0.6]}, digits=2)
-        'PB against PMA: AUROC above (+0.30, spread 0.10).'
-        >>> comparison("PB", "PMA", {"AUROC": [0.8]}, {"AUROC": [0.5, 0.6]}, digits=2)
-        'PB minus PMA, not from several seeds each: AUROC +0.25.'
-    """
-    gaps = {name: statistics.fmean(ours[name]) - statistics.fmean(theirs[name]) for name in ours}
-    if min(len(found) for measured in (ours, theirs) for found in measured.values()) < 2:
-        told = ", ".join(f"{name} {gap:+.{digits}f}" for name, gap in gaps.items())
-        return f"{first} minus {second}, not from several seeds each: {told}."
-    parts = list[str]()
-    for name, gap in gaps.items():
-        spread = math.hypot(statistics.stdev(ours[name]), statistics.stdev(theirs[name]))
-        verdict = "above" if gap > spread else "below" if gap < -spread else "not told apart"
-        parts.append(f"{name} {verdict} ({gap:+.{digits}f}, spread {spread:.{digits}f})")
-    return f"{first} against {second}: {', '.join(parts)}."
+from picaset.lab.reports.records import Record
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What was found, and beside it what was published."""
+    """One entry of a table: the measured value, and the published one if there is any."""
 
     found: str
     published: str = ""
@@ -51,7 +24,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells under headings, with what one has to know to read them."""
+    """Rows of cells under column headings, with notes that explain them."""
 
     title: str
     columns: Sequence[str]
@@ -59,57 +32,148 @@ class Table:
     notes: Sequence[str] = field(default_factory=tuple)
 
     def print(self, console: Console) -> None:
-        shown = RichTable(title=self.title, title_justify="left")
+        """Print as a grid, or row by row if the grid is wider than the console."""
+        grid = RichTable(title=escape(self.title), title_justify="left")
         for index, column in enumerate(self.columns):
-            shown.add_column(column, justify="right" if index else "left")
+            grid.add_column(column, justify="right" if index else "left")
         for row in self.rows:
-            shown.add_row(
-                *(f"{on_screen(cell)}\n[dim]{cell.published}[/]" if cell.published else on_screen(cell) for cell in row)
+            grid.add_row(
+                *(f"{to_markup(cell)}\n[dim]{cell.published}[/]" if cell.published else to_markup(cell) for cell in row)
             )
-        if console.measure(shown, options=console.options.update(max_width=10_000)).maximum > console.width:
+        if console.measure(grid, options=console.options.update(max_width=10_000)).maximum > console.width:
             self.print_row_by_row(console)
         else:
-            console.print(shown, highlight=False)
+            console.print(grid, highlight=False)
         for note in self.notes:
-            console.print(f"[dim]{note}[/]", highlight=False)
+            console.print(f"[dim]{escape(note)}[/]", highlight=False)
 
     def print_row_by_row(self, console: Console) -> None:
-        """Where columns do not fit side by side, so that no number is cut."""
-        console.print(f"[italic]{self.title}[/]", highlight=False)
+        console.print(f"[italic]{escape(self.title)}[/]", highlight=False)
         for name, *cells in self.rows:
-            told = [
+            entries = [
                 (f"{column}: " if column else "")
-                + on_screen(cell)
+                + to_markup(cell)
                 + (f" [dim]({cell.published})[/]" if cell.published else "")
                 for column, cell in zip(self.columns[1:], cells, strict=True)
                 if cell.found
             ]
-            console.print(Padding(f"[underline]{name.found}[/] {'; '.join(told)}", (0, 0, 0, 2)), highlight=False)
+            console.print(Padding(f"[underline]{name.found}[/] {'; '.join(entries)}", (0, 0, 0, 2)), highlight=False)
 
     def markdown(self) -> str:
         lines = [
             "| " + " | ".join(self.columns) + " |",
             "|" + "---|" * len(self.columns),
-            *("| " + " | ".join(in_markdown(cell) for cell in row) + " |" for row in self.rows),
+            *("| " + " | ".join(to_markdown(cell) for cell in row) + " |" for row in self.rows),
         ]
         return "\n".join(lines) + "\n"
 
+    def winners(self) -> str:
+        """Say which rows have the best value in how many columns; empty if fewer than two rows are compared.
 
-def on_screen(cell: Cell) -> str:
+        Example:
+            >>> rows = [[Cell("a"), Cell("1", best=True), Cell("5")], [Cell("b"), Cell("0"), Cell("6", best=True)]]
+            >>> Table("Title", ["name", "first", "second"], rows).winners()
+            'Best: a in 1 of 2 columns, b in 1.'
+        """
+        marked = [[column for column, cell in enumerate(row) if cell.best] for row in self.rows]
+        compared = len({column for columns in marked for column in columns})
+        if not compared or len(self.rows) < 2:
+            return ""
+        ranked = sorted(zip(self.rows, marked, strict=True), key=lambda pair: -len(pair[1]))
+        counts = [f"{row[0].found} in {len(columns)}" for row, columns in ranked if columns]
+        counts[0] += f" of {compared} column{'s' * (compared > 1)}"
+        return f"Best: {', '.join(counts)}."
+
+
+def to_markup(cell: Cell) -> str:
+    """Format a cell for rich."""
     return f"[bold]{cell.found}[/]" if cell.best else cell.found
 
 
-def in_markdown(cell: Cell) -> str:
-    found = f"**{cell.found}**" if cell.best else cell.found
-    return f"{found} ({cell.published})" if cell.published else found
+def to_markdown(cell: Cell) -> str:
+    text = f"**{cell.found}**" if cell.best else cell.found
+    return f"{text} ({cell.published})" if cell.published else text
 
 
-def mean_and_spread(values: Sequence[float], *, digits: int = 3) -> str:
-    """The mean, and the standard deviation where there are several.
+def format_mean(values: Sequence[float], *, digits: int = 3) -> str:
+    """Format the mean, with the standard deviation if there are several values.
 
     Example:
-        >>> mean_and_spread([-1.5, -1.6, -1.7]), mean_and_spread([-1.5])
+        >>> format_mean([-1.5, -1.6, -1.7]), format_mean([-1.5])
         ('-1.600 ± 0.100', '-1.500')
     """
     mean = f"{statistics.fmean(values):.{digits}f}"
     return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
+
+
+def highest_mean(rows: Iterable[Sequence[float]]) -> float:
+    """Return the highest mean over seeds among the rows of a column."""
+    return max(map(statistics.fmean, rows))
+
+
+def score_cell(
+    values: Sequence[float],
+    *,
+    highest: float = math.inf,
+    published: float | None = None,
+    digits: int = 3,
+    published_format: str = ".3f",
+) -> Cell:
+    """Make a cell of one value per seed; it is marked as best if its mean reaches ``highest``.
+
+    Example:
+        >>> score_cell([0.5], published=0.45)
+        Cell(found='0.500', published='paper 0.450 (+0.050)', best=False)
+    """
+    mean = statistics.fmean(values)
+    paper = ""
+    if published is not None:
+        paper = f"paper {published:{published_format}} ({mean - published:+.{digits}f})"
+    return Cell(format_mean(values, digits=digits), paper, best=mean >= highest - 1e-9)
+
+
+def row_heading(label: str, runs: Sequence[Record]) -> list[Cell]:
+    """Make the first cells of a row: its label, the number of parameters and the number of seeds."""
+    return [Cell(label), Cell(f"{runs[0].result['parameters'] / 1e3:.0f}k"), Cell(count_seeds(len(runs)))]
+
+
+def count_seeds(count: int) -> str:
+    return "one seed" if count == 1 else f"{count} seeds"
+
+
+def group_digits(number: int) -> str:
+    """Format a whole number with a space between groups of three digits.
+
+    Example:
+        >>> group_digits(50000)
+        '50 000'
+    """
+    return f"{number:,}".replace(",", " ")
+
+
+Measured = Mapping[str, Sequence[float]]
+"""One value per seed, by the name of the metric."""
+
+
+def compare_rows(first: str, second: str, ours: Measured, theirs: Measured, *, digits: int = 3) -> str:
+    """Compare two rows in a sentence, metric by metric; higher is better.
+
+    With several seeds each, the rows differ if the gap between their means exceeds the spread, which is the square root
+    of the sum of both variances. With a single seed of either, only the gap is reported.
+
+    Example:
+        >>> compare_rows("PB", "PMA", {"AUROC": [0.8, 0.9]}, {"AUROC": [0.5, 0.6]}, digits=2)
+        'PB compared with PMA: AUROC higher (+0.30, spread 0.10).'
+        >>> compare_rows("PB", "PMA", {"AUROC": [0.8]}, {"AUROC": [0.5, 0.6]}, digits=2)
+        'PB minus PMA (a single seed, spread unknown): AUROC +0.25.'
+    """
+    gaps = {name: statistics.fmean(ours[name]) - statistics.fmean(theirs[name]) for name in ours}
+    if min(len(values) for measured in (ours, theirs) for values in measured.values()) < 2:
+        differences = ", ".join(f"{name} {gap:+.{digits}f}" for name, gap in gaps.items())
+        return f"{first} minus {second} (a single seed, spread unknown): {differences}."
+    verdicts = list[str]()
+    for name, gap in gaps.items():
+        spread = math.hypot(statistics.stdev(ours[name]), statistics.stdev(theirs[name]))
+        verdict = "higher" if gap > spread else "lower" if gap < -spread else "within the spread"
+        verdicts.append(f"{name} {verdict} ({gap:+.{digits}f}, spread {spread:.{digits}f})")
+    return f"{first} compared with {second}: {', '.join(verdicts)}."

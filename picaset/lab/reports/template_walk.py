@@ -1,10 +1,10 @@
-"""A figure: templates walking step by step to the clusters of a set.
+"""A figure of templates that move to the clusters of a set, step by step.
 
-Three operators start from the same places and look at the same points:
+Three operators start from the same templates and read the same points:
 
-    soft K-means             each point is shared out among the templates; the K-means that Proposition 2 means
-    a bare cascade           each template weighs all points by itself; Proposition 2 as its equation has it
-    a trained cascade        PICASO with learned maps, residual and feed-forward
+    soft K-means         attention is normalised over templates: each point is divided among them, as in K-means
+    bare cascade         attention is normalised over points, as in the equation of Proposition 2
+    trained cascade      PICASO with learned projections, residual and feed-forward
 
 Dimensions:  N points   K templates   L steps
 """
@@ -29,7 +29,7 @@ WEIGHTS = Path(str(resources.files("picaset"))) / "weights" / "walking_templates
 
 @dataclass(frozen=True)
 class Walk:
-    """Where the templates of a cascade were, and the points they were looking at."""
+    """Positions of the templates at every step of a cascade, and the points it reads."""
 
     title: str
     caption: str
@@ -39,7 +39,7 @@ class Walk:
 
 @torch.no_grad()
 def walk_through_mixture(*, seed: int, num_points: int = 300) -> list[Walk]:
-    """The three cascades on one set of points, from one start."""
+    """Run the three operators on one set of points, from the same templates."""
     points, _ = draw_mixtures(1, num_points, generator=torch.Generator().manual_seed(seed))
     shift, scale = place_of(points, None)
     canonical = (points - shift) / scale
@@ -52,12 +52,11 @@ def walk_through_mixture(*, seed: int, num_points: int = 300) -> list[Walk]:
         return operator.trace(canonical).templates[:, 0]
 
     walks = [
-        ("Soft K-means", "each point is shared out among templates", kmeans(temperature=0.1)),
-        ("Bare cascade", "each template weighs all points by itself", kmeans(compete=False)),
-        ("PICASO, trained", "each answer asks the next question", learned),
+        ("Soft K-means", "each point is divided among the templates", kmeans(temperature=0.1)),
+        ("Bare cascade", "each template weights all points independently", kmeans(compete=False)),
+        ("PICASO, trained", "each output is the next query", learned),
     ]
-    back = [(title, caption, templates * scale[0] + shift[0]) for title, caption, templates in walks]
-    return [Walk(title, caption, points[0], templates) for title, caption, templates in back]
+    return [Walk(title, caption, points[0], path * scale[0] + shift[0]) for title, caption, path in walks]
 
 
 def draw_template_walk(walks: list[Walk], folder: Path) -> list[Path]:
@@ -71,12 +70,12 @@ def draw_template_walk(walks: list[Walk], folder: Path) -> list[Path]:
 
 
 def draw_walk(axis: Any, walk: Walk) -> None:
-    """One panel: points in the colour of their nearest template at the end, and each template's path."""
+    """Draw one panel: the path of each template, and the points in the colour of the nearest final template."""
     nearest = torch.cdist(walk.points, walk.templates[-1]).argmin(dim=1)
     last = len(walk.templates) - 1
     for index, colour in enumerate(COLOURS[: walk.templates.shape[1]]):
-        held = walk.points[nearest == index]
-        axis.scatter(held[:, 0], held[:, 1], s=7, color=colour, alpha=0.3, linewidths=0)
+        cluster = walk.points[nearest == index]
+        axis.scatter(cluster[:, 0], cluster[:, 1], s=7, color=colour, alpha=0.3, linewidths=0)
     for index, colour in enumerate(COLOURS[: walk.templates.shape[1]]):
         x, y = walk.templates[:, index].T
         axis.plot(x, y, color=colour, linewidth=1.6, zorder=3)
@@ -94,7 +93,7 @@ def draw_walk(axis: Any, walk: Walk) -> None:
 
 
 def draw_legend(figure: Any) -> None:
-    """What the marks mean, below the panels."""
+    """Explain the markers, below the panels."""
     marks = {
         "start": dict(marker="o", markersize=7, markerfacecolor="white", markeredgewidth=1.6),
         "step": dict(marker="o", markersize=5, markeredgecolor="white"),
