@@ -212,7 +212,7 @@ def test_a_damaged_cache_is_refused_and_says_what_to_do(folder):
     (name,) = cached(folder)
     path = folder.parent / "cache" / name
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(ValueError, match=f"{name} is not a whole NumPy file .*remove it, and it will be made again"):
+    with pytest.raises(ValueError, match=f"{name} is not a whole NumPy file .*remove it, and it will be created again"):
         read(folder)
 
 

@@ -12,7 +12,6 @@ from picaset.lab.data.face_sets import (
     fixed_sets,
     pairs_with_enough,
     shaken,
-    with_attributes,
 )
 
 FACES = draw_faces(320, seed=3)
@@ -53,12 +52,7 @@ def test_every_attribute_is_neither_rare_nor_usual():
 
 def test_a_bald_head_has_no_hair_and_no_hat_that_would_hide_it():
     for name in NOT_WHEN_BALD:
-        assert not with_attributes(FACES, ["Bald", name]).any()
-
-
-def test_an_unknown_attribute_is_answered_by_the_known_ones():
-    with pytest.raises(ValueError, match="There is no attribute 'Wings'; attributes are Bald, Bangs"):
-        with_attributes(FACES, ["Wings"])
+        assert not FACES.attributes[:, [ATTRIBUTES.index("Bald"), ATTRIBUTES.index(name)]].all(axis=1).any()
 
 
 def test_no_faces_at_all_are_refused():

@@ -52,38 +52,37 @@ def read_attributes(path: Path) -> tuple[list[str], tuple[str, ...], Bool[np.nda
     lines = read_lines(path)
     if len(lines) < 3 or not lines[0].strip().isdigit():
         raise ValueError(f"{path} must begin with the number of images and the names of the attributes.")
-    attribute_names = tuple(lines[1].split())
-    rows = [line.split() for line in lines[2:]]
-    if len(rows) != int(lines[0]):
-        raise ValueError(
-            f"{path} says {int(lines[0])} images in its first line and lists {len(rows)}; was it cut short?"
-        )
-    names = list[str]()
-    for number, row in enumerate(rows, start=3):
-        if len(row) != len(attribute_names) + 1:
+    count, attribute_names = int(lines[0]), tuple(lines[1].split())
+    if len(lines) - 2 != count:
+        raise ValueError(f"{path} says {count} images in its first line and lists {len(lines) - 2}; was it cut short?")
+    attributes = dict[str, list[bool]]()
+    for number, line in enumerate(lines[2:], start=3):
+        words = line.split()
+        if len(words) != len(attribute_names) + 1:
             raise ValueError(
-                f"{path}, line {number}: expected a name and {len(attribute_names)} attributes; got {len(row)} words."
+                f"{path}, line {number}: expected a name and {len(attribute_names)} attributes; got {len(words)} words."
             )
-        name, *values = row
+        name, *values = words
         if invalid := [value for value in values if value not in ("1", "-1")]:
             raise ValueError(f"{path}, line {number}: an attribute must be 1 or -1; got {invalid[0]!r}.")
         if not is_file_name(name):
             raise ValueError(f"{path}, line {number}: {name!r} must be the name of a file in {IMAGES}, without a path.")
-        names.append(name)
-    check_unique(names, path, first_line=3)
-    return names, attribute_names, np.array([[value == "1" for value in row[1:]] for row in rows])
+        if name in attributes:
+            raise ValueError(f"{path}, line {number}: {name} is listed twice.")
+        attributes[name] = [value == "1" for value in values]
+    return list(attributes), attribute_names, np.array(list(attributes.values()))
 
 
 def read_parts(path: Path, names: list[str]) -> Int[np.ndarray, " F"]:
     """Return the part of each image; the list may contain more images."""
-    rows = list[list[str]]()
+    parts = dict[str, int]()
     for number, line in enumerate(read_lines(path), start=1):
-        row = line.split()
-        if len(row) != 2 or row[1] not in ("0", "1", "2"):
+        words = line.split()
+        if len(words) != 2 or words[1] not in ("0", "1", "2"):
             raise ValueError(f"{path}, line {number}: expected a name and 0, 1 or 2; got {line.strip()!r}.")
-        rows.append(row)
-    check_unique([name for name, _ in rows], path, first_line=1)
-    parts = {name: int(part) for name, part in rows}
+        if words[0] in parts:
+            raise ValueError(f"{path}, line {number}: {words[0]} is listed twice.")
+        parts[words[0]] = int(words[1])
     for name in names:
         if name not in parts:
             raise ValueError(f"{path} does not say to which part {name} belongs, which {ATTRIBUTES} lists.")
@@ -97,14 +96,6 @@ def read_lines(path: Path) -> list[str]:
         return path.read_text().rstrip().splitlines()
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not text.") from None
-
-
-def check_unique(names: list[str], path: Path, *, first_line: int) -> None:
-    previous = set[str]()
-    for number, name in enumerate(names, start=first_line):
-        if name in previous:
-            raise ValueError(f"{path}, line {number}: {name} is listed twice.")
-        previous.add(name)
 
 
 def decoded_images(folder: Path, names: list[str], cache_folder: Path) -> UInt8[np.ndarray, "F 64 64 3"]:

@@ -44,7 +44,7 @@ NUM_PUBLISHED = {"train": 70_000, "val": 15_000}
 PUBLISHED_INFO = {"version": "1.0", "date": "2/14/2017"}
 """Fields in the ``info`` of the published scene files."""
 RENDERED_NOTE = "not the published images"
-"""Phrase in the ``note`` of scene files whose images were rendered anew."""
+"""Phrase in the ``note`` of scene files whose images are a new rendering."""
 CLEVR, RENDERED, LAYOUT_ONLY = "CLEVR", "small rendered CLEVR", "scenes in CLEVR's layout"
 KINDS = (CLEVR, RENDERED, LAYOUT_ONLY)
 """Kinds of images; rows of the decoded file hold an index into these."""

@@ -13,7 +13,6 @@ A pool is the images of one part, so that training and test sets have no image i
 Dimensions:  F faces   A attributes   S pixels a side   B sets   N images of a set   P images of an album
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -71,21 +70,6 @@ class Album(NamedTuple):
     images: UInt8[np.ndarray, "P S S 3"]
     members: Int[np.ndarray, "B N"]
     odd: Int[np.ndarray, " B"]
-
-
-def with_attributes(faces: Faces, names: Sequence[str]) -> Bool[np.ndarray, " F"]:
-    """Return a mask of the faces that have all of the named attributes.
-
-    Example:
-        >>> from picaset.lab.data.drawn_faces import draw_faces
-        >>> faces = draw_faces(40, seed=0)
-        >>> bool(with_attributes(faces, ["Bald", "Bangs"]).any())
-        False
-    """
-    for name in names:
-        if name not in faces.names:
-            raise ValueError(f"There is no attribute {name!r}; attributes are {', '.join(faces.names)}.")
-    return np.asarray(faces.attributes[:, [faces.names.index(name) for name in names]].all(axis=1))
 
 
 def pairs_with_enough(attributes: Bool[np.ndarray, "F A"], set_size: int) -> Int[np.ndarray, "pairs 2"]:

@@ -1,4 +1,4 @@
-"""Folders of data sets, and what the loaders of several data sets share.
+"""Folders of data sets, and helpers of their loaders.
 
 Two environment variables name the folders:
 
@@ -100,7 +100,9 @@ def map_rows(path: Path) -> NDArray[Any]:
     try:
         return np.load(path, mmap_mode="r")
     except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is not a whole NumPy file ({error}); remove it, and it will be made again.") from None
+        raise ValueError(
+            f"{path} is not a whole NumPy file ({error}); remove it, and it will be created again."
+        ) from None
 
 
 def with_progress(items: list[Item], title: str) -> Iterator[Item]:
@@ -114,7 +116,7 @@ def with_progress(items: list[Item], title: str) -> Iterator[Item]:
 
 
 def folder_files(folder: Path, *, layout: str) -> dict[str, os.stat_result]:
-    """Return name and status of every file in a folder; ``layout`` tells the user what the data set consists of."""
+    """Return name and status of every file in a folder; ``layout`` completes the error for a missing folder."""
     if not folder.is_dir():
         raise MissingDataError(f"{folder} is not a folder; {layout}.")
     with os.scandir(folder) as entries:

@@ -54,7 +54,7 @@ class Canvas:
 
 @dataclass(frozen=True, eq=False)
 class Area:
-    """A square of pixels in each of some pictures."""
+    """A square of pixels in several pictures of a canvas."""
 
     canvas: Canvas
     pictures: Int[np.ndarray, " f"]

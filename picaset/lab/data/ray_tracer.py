@@ -20,6 +20,7 @@ Dimensions:  B scenes   P solids   R rays   M rays near a solid   L lamps   C co
 
 import math
 from collections.abc import Callable, Iterator
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -340,14 +341,9 @@ def dot(first: Float[Tensor, "*S 3"], second: Float[Tensor, "*S 3"]) -> Float[Te
 
 
 def box_interval(origin: Coordinates, direction: Coordinates) -> Interval:
-    near = far = None
-    for position, component in zip(origin, direction, strict=True):
-        entry, exit_ = slab_interval(position, component)
-        near = entry if near is None else torch.maximum(near, entry)
-        far = exit_ if far is None else torch.minimum(far, exit_)
-    assert near is not None
-    assert far is not None
-    return Interval(near, far)
+    slabs = [slab_interval(position, component) for position, component in zip(origin, direction, strict=True)]
+    near, far = zip(*slabs, strict=True)
+    return Interval(reduce(torch.maximum, near), reduce(torch.minimum, far))
 
 
 def ellipsoid_interval(origin: Coordinates, direction: Coordinates) -> Interval:

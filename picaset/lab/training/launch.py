@@ -6,6 +6,7 @@ current step.
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -70,32 +71,26 @@ def wait_for(path: Path, *, seconds: float = 3600.0) -> None:
         time.sleep(0.1)
 
 
-class StopRequest:
-    """Whether a signal has requested the run to stop."""
-
-    received: bool = False
-
-
 @contextmanager
-def stop_signals() -> Generator[StopRequest]:
-    """Record the first SIGINT or SIGTERM instead of raising; the second one has its usual effect."""
-    request = StopRequest()
+def stop_signals() -> Generator[threading.Event]:
+    """Yield an event that the first SIGINT or SIGTERM sets; the second one has its usual effect."""
+    stop_request = threading.Event()
     previous: dict[int, Any] = {}
 
     def restore() -> None:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
-    def record(number: int, frame: object) -> None:
-        request.received = True
+    def handle(number: int, frame: object) -> None:
+        stop_request.set()
         restore()
 
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, record)
+            previous[number] = signal.signal(number, handle)
     except ValueError:  # only the main thread can install signal handlers
         pass
     try:
-        yield request
+        yield stop_request
     finally:
         restore()

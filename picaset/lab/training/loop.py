@@ -19,7 +19,6 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 from torch.optim import swa_utils
 from torch.optim.swa_utils import AveragedModel
 
-from picaset.extras import require
 from picaset.lab.data.folders import MissingDataError
 from picaset.lab.training.ahead import made_ahead
 from picaset.lab.training.environment import describe_environment
@@ -126,17 +125,19 @@ def run(fabric: Any, path: Path, launch: Launch) -> str | None:
     experiment = directory.experiment
     state = initial_state(fabric, directory, experiment)
     if launch.get("tensorboard") and fabric.is_global_zero:
-        state.curves = tensorboard_writer(directory)
+        from torch.utils import tensorboard
+
+        state.curves = cast(Any, tensorboard).SummaryWriter(str(directory.path / "tensorboard"))
     started, seconds_before = time.perf_counter(), state.seconds
     silent = launch.get("silent", False) or not fabric.is_global_zero
     with watching(experiment.name, first=state.step, steps=experiment.training.steps, silent=silent) as watcher:
         for problem in state.problems:
             watcher.say(f"{problem}; resuming from step {state.step}")
-        with stop_signals() as request:
+        with stop_signals() as stop_request:
             for loss in training_steps(fabric, experiment, state):
                 state.seconds = seconds_before + time.perf_counter() - started
                 watcher.step(state.step, loss)
-                stop = any_process(fabric, request.received)
+                stop = any_process(fabric, stop_request.is_set())
                 evaluate_and_save(fabric, directory, experiment, state, loss, watcher, stopping=stop)
                 if stop:
                     return f"stopped after step {state.step}; resume with: picaset train --resume {path}"
@@ -269,13 +270,6 @@ def score(directory: RunDirectory, experiment: Experiment, state: State, loss: f
         state.best = metrics["score"]
         if isinstance(network, PretrainedNetwork):
             network.save_pretrained(directory.network("best"))
-
-
-def tensorboard_writer(directory: RunDirectory) -> Any:
-    require("tensorboard", extra="all", purpose="writing for TensorBoard")
-    from torch.utils import tensorboard
-
-    return cast(Any, tensorboard).SummaryWriter(str(directory.path / "tensorboard"))
 
 
 def finish(fabric: Any, directory: RunDirectory, experiment: Experiment, state: State) -> None:
