@@ -123,9 +123,7 @@ class Area:
         along = np.clip(right / self.per_picture(across), -1.0, 1.0)
         height = self.per_picture(y) - self.per_picture(bend) * along * along
         beyond = np.maximum(np.abs(right) - self.per_picture(across), 0.0)
-        slope = (
-            2.0 * self.per_picture(bend) * along / self.per_picture(across)
-        )  # the vertical distance from a slope is too long
+        slope = 2.0 * self.per_picture(bend) * along / self.per_picture(across)  # corrects the vertical distance
         return np.hypot(beyond, (self.y - height) / np.sqrt(1.0 + slope * slope)) - self.per_picture(width)
 
     def above(self, y: Numbers) -> Distance:
