@@ -1,4 +1,4 @@
-"""``python -m picaset`` is ``picaset``."""
+"""Entry point of ``python -m picaset``, which is the ``picaset`` command."""
 
 import sys
 

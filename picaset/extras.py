@@ -1,4 +1,4 @@
-"""Parts of the library that need more than its core say so in one line."""
+"""Imports of optional dependencies, with an error that names the extra to install."""
 
 from importlib import import_module
 from types import ModuleType
@@ -9,7 +9,7 @@ class MissingExtraError(ImportError):
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:
-    """Import a module of an optional extra, or say how to install it.
+    """Import a module that belongs to an optional extra.
 
     Example:
         >>> require("no_such_module", extra="experiments", purpose="this")

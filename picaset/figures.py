@@ -1,4 +1,4 @@
-"""What all figures share: colours, and being written as SVG and PNG."""
+"""Colours of all figures, and their output as SVG and PNG."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,11 @@ from picaset.extras import require
 from picaset.files import made_folder, replacing
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Okabe and Ito: told apart by colour-blind people too."""
+"""Palette of Okabe and Ito, which colour-blind readers can distinguish."""
 
 
 def new_figure(width: int | float, height: int | float) -> Any:
+    """Create an empty Matplotlib figure; width and height are in inches."""
     require("matplotlib", extra="experiments", purpose="drawing figures")
     from matplotlib.figure import Figure
 
@@ -18,11 +19,11 @@ def new_figure(width: int | float, height: int | float) -> Any:
 
 
 def write_figure(figure: Any, folder: Path, name: str) -> list[Path]:
-    """Write ``name.svg`` and ``name.png``, each whole or not at all."""
+    """Write ``name.svg`` and ``name.png`` into a folder and return their paths."""
     made_folder(folder)
     svg, png = (folder / f"{name}.{suffix}" for suffix in ("svg", "png"))
     for path in (png, svg):
-        with replacing(path) as unfinished:
-            figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
-        figure.set_layout_engine("none")  # everything stays where the first drawing has put it
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+        figure.set_layout_engine("none")  # both files get the layout of the first
     return [svg, png]

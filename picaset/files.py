@@ -1,4 +1,4 @@
-"""Writing files so that an interruption, or a full disk, loses nothing that was there; reading what may be damaged."""
+"""File output that an interruption or a full disk cannot leave half written, and JSON input with clear errors."""
 
 import json
 import os
@@ -10,39 +10,51 @@ from typing import Any, cast
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object that a file holds; an empty one where it holds something else."""
+    """Return the JSON object in a file.
+
+    A ``ValueError`` that names the file is raised if the content is not JSON, is cut short, or is not an object.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "config.json"
+        >>> _ = path.write_text('{"steps": 3}')
+        >>> read_json(path)
+        {'steps': 3}
+    """
     try:
-        found = json.loads(path.read_text())
-    except ValueError as error:
+        content = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}); was it cut short?") from None
-    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a JSON object; got {type(content).__name__}. Is it the right file?")
+    return cast(dict[str, Any], content)
 
 
 def made_folder(path: Path) -> Path:
-    """A folder to write to, made where there is none."""
-    if (taken := next((part for part in (path, *path.parents) if part.is_file()), None)) is not None:
-        raise ValueError(f"{taken} is a file; a folder is needed to write to.")
+    """Create a folder and its parents if they do not exist, and return its path."""
+    if (file := next((part for part in (path, *path.parents) if part.is_file()), None)) is not None:
+        raise ValueError(f"{file} is a file; a folder is needed to write to.")
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 @contextmanager
 def replacing(path: Path) -> Generator[Path]:
-    """Write to a temporary name beside ``path``; when all went well, sync it and give it the name.
+    """Write to a temporary file beside ``path`` that is synced and renamed to ``path`` if no error occurs.
 
     Example:
         >>> import tempfile
         >>> target = Path(tempfile.mkdtemp()) / "notes.txt"
-        >>> with replacing(target) as unfinished:
-        ...     _ = unfinished.write_text("whole or not at all")
+        >>> with replacing(target) as temporary:
+        ...     _ = temporary.write_text("complete or absent")
         >>> target.read_text()
-        'whole or not at all'
+        'complete or absent'
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        yield unfinished
-        with unfinished.open("rb") as written:
+        yield temporary
+        with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        unfinished.replace(path)
+        temporary.replace(path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

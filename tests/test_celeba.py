@@ -157,10 +157,10 @@ def test_what_is_damaged_is_refused_and_nothing_is_left_half_written(folder, spo
 def test_a_full_disk_leaves_nothing_half_written(folder, monkeypatch):
     decode = celeba.decode
 
-    def full(path, pillow):
+    def full(path):
         if path.name == "000003.jpg":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        return decode(path, pillow)
+        return decode(path)
 
     monkeypatch.setattr(celeba, "decode", full)
     with pytest.raises(OSError, match="No space left on device"):

@@ -41,7 +41,7 @@ def test_images_and_objects_are_those_of_the_files(tmp_path, part):
 
 
 @pytest.mark.parametrize(
-    ("info", "told"),
+    ("info", "description"),
     [
         ({"version": "1.0", "note": "rendered with the assets; not the published images"}, "small rendered CLEVR"),
         (PUBLISHED | {"note": "not the published images"}, "small rendered CLEVR"),
@@ -50,14 +50,16 @@ def test_images_and_objects_are_those_of_the_files(tmp_path, part):
         (None, "scenes in CLEVR's layout"),
     ],
 )
-def test_only_the_published_images_are_called_clevr(tmp_path, info, told):
+def test_only_the_published_images_are_called_clevr(tmp_path, info, description):
     write_clevr(tmp_path / "clevr", info=info)
-    assert read(tmp_path / "clevr", "val").description == f"{told}, 3 images"
-    assert read(tmp_path / "clevr", "val").description == f"{told}, 3 images", "the decoded file says something else"
+    assert read(tmp_path / "clevr", "val").description == f"{description}, 3 images"
+    assert read(tmp_path / "clevr", "val").description == f"{description}, 3 images", (
+        "the decoded file says something else"
+    )
 
 
 def test_the_whole_of_the_published_images_is_no_subset(folder, monkeypatch):
-    monkeypatch.setitem(clevr.WHOLE, "val", 3)
+    monkeypatch.setitem(clevr.NUM_PUBLISHED, "val", 3)
     assert read(folder, "val").description == "CLEVR"
 
 
@@ -145,7 +147,7 @@ def too_many(scene) -> None:
     ("spoil", "message"),
     [
         (written('{"scenes": ['), "is not JSON .*was it cut short"),
-        (written("[]"), '"scenes" is a list of at least one scene'),
+        (written("[]"), "must hold a JSON object; got list"),
         (written('{"scenes": []}'), '"scenes" is a list of at least one scene'),
         (written('{"scenes": [7]}'), "scene 0: 'image_filename' is missing"),
         (spoiled(lambda scene: scene.pop("image_filename")), "scene 2: 'image_filename' is missing"),
@@ -196,7 +198,7 @@ def test_what_is_damaged_is_refused_and_nothing_is_left_half_written(folder, spo
 
 
 def test_a_full_disk_leaves_nothing_half_written(folder, monkeypatch):
-    def full(path, size, pillow):
+    def full(path, size):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.setattr(clevr, "decode", full)
@@ -210,7 +212,7 @@ def test_a_damaged_cache_is_refused_and_says_what_to_do(folder):
     (name,) = cached(folder)
     path = folder.parent / "cache" / name
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(ValueError, match=f"{name} is not a whole NumPy file .*remove it, and it will be made again"):
+    with pytest.raises(ValueError, match=f"{name} is not a whole NumPy file .*remove it, and it will be created again"):
         read(folder)
 
 

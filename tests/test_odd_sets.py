@@ -12,7 +12,6 @@ from picaset.lab.data.face_sets import (
     fixed_sets,
     pairs_with_enough,
     shaken,
-    with_attributes,
 )
 
 FACES = draw_faces(320, seed=3)
@@ -29,8 +28,8 @@ def test_the_same_seed_draws_the_same_faces_and_another_does_not():
 
 def test_more_faces_begin_with_the_same_pictures_of_the_same_attributes():
     has = np.zeros((70, len(ATTRIBUTES)), dtype=bool)
-    assert np.array_equal(Portraits(has[:64], 3, 0).painted(), Portraits(has[:64], 3, 0).painted())
-    assert not np.array_equal(Portraits(has[:6], 3, 0).painted(), Portraits(has[:6], 3, 64).painted())
+    assert np.array_equal(Portraits(has[:64], 3, 0).draw(), Portraits(has[:64], 3, 0).draw())
+    assert not np.array_equal(Portraits(has[:6], 3, 0).draw(), Portraits(has[:6], 3, 64).draw())
 
 
 @pytest.mark.parametrize("name", ATTRIBUTES)
@@ -39,7 +38,7 @@ def test_every_attribute_can_be_seen(name: str):
     without = np.zeros((24, len(ATTRIBUTES)), dtype=bool)
     having = without.copy()
     having[:, ATTRIBUTES.index(name)] = True
-    before, after = (Portraits(has, 5, 0).painted().astype(int) for has in (without, having))
+    before, after = (Portraits(has, 5, 0).draw().astype(int) for has in (without, having))
     changed = (np.abs(after - before).max(axis=3) > 40).sum(axis=(1, 2))
     assert (changed >= 8).all(), changed
 
@@ -53,12 +52,7 @@ def test_every_attribute_is_neither_rare_nor_usual():
 
 def test_a_bald_head_has_no_hair_and_no_hat_that_would_hide_it():
     for name in NOT_WHEN_BALD:
-        assert not with_attributes(FACES, ["Bald", name]).any()
-
-
-def test_an_unknown_attribute_is_answered_by_the_known_ones():
-    with pytest.raises(ValueError, match="There is no attribute 'Wings'; attributes are Bald, Bangs"):
-        with_attributes(FACES, ["Wings"])
+        assert not FACES.attributes[:, [ATTRIBUTES.index("Bald"), ATTRIBUTES.index(name)]].all(axis=1).any()
 
 
 def test_no_faces_at_all_are_refused():

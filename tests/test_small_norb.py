@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from picaset.lab.data.folders import cache_folder, data_root, use_data_root
-from picaset.lab.data.small_norb import halved, has_small_norb, load_small_norb, read_numbers, read_original
+from picaset.lab.data.small_norb import downsampled, has_small_norb, load_small_norb, read_integers, read_original
 from picaset.lab.data.views import LABELS, TRAINING_INSTANCES, Views, read_views, write_views
 from tests.norb_files import STEMS, bytes_of, small_half, write_half
 
@@ -78,7 +78,7 @@ def test_originals_in_a_folder_for_reading_only_are_read_all_the_same(folder, tm
 @pytest.mark.parametrize("half", STEMS)
 def test_the_labels_of_the_real_data_are_those_of_its_original_files(half):
     views = load_small_norb(REAL.parent)[half == "testing"]
-    (category, _), (info, _) = read_numbers(REAL, half, "cat"), read_numbers(REAL, half, "info")
+    (category, _), (info, _) = read_integers(REAL, half, "cat"), read_integers(REAL, half, "info")
     assert len(views) == 24_300
     labels = np.stack([getattr(views, name).numpy() for name in LABELS], axis=1)
     assert np.array_equal(labels, np.column_stack([category, info]))
@@ -94,8 +94,8 @@ def labels(rows: list[list[int]]) -> bytes:
 
 SWAPPED = {
     "another kind": ("info", FILES["dat"], "must begin with 0x1e3d4c54, as info files do; it begins with 0x1e3d4c55"),
-    "cat for info": ("info", FILES["cat"], "must have 2 dimensions, .*it says 1, "),
-    "info for cat": ("cat", FILES["info"], "must have 1 dimensions, .*it says 2, "),
+    "cat for info": ("info", FILES["cat"], "must have 2 dimensions, .*its header says 1, "),
+    "info for cat": ("cat", FILES["info"], "must have 1 dimensions, .*its header says 2, "),
     "the other half": ("info", small_half("testing")["info"], "instance must be one of 4, 6, 7, 8, 9; example 0 has 3"),
     "fewer labels": ("cat", small_half("training", azimuths=(0,))["cat"], "has 4 examples and the cat file 2"),
     "fewer images": ("dat", small_half("training", azimuths=(0,))["dat"], "has 2 examples and its labels 4"),
@@ -221,7 +221,7 @@ def test_a_damaged_file_is_refused_or_gives_the_right_data(folder, tmp_path, for
         else:
             expected = whole.images
             if kind == "dat" and spoiled[:2] != b"\x1f\x8b":  # no checksum: a pixel is what the file says
-                expected = torch.from_numpy(halved(np.frombuffer(spoiled[24:], np.uint8).reshape(4, 2, 96, 96)))
+                expected = torch.from_numpy(downsampled(np.frombuffer(spoiled[24:], np.uint8).reshape(4, 2, 96, 96)))
             assert same(found, Views(expected, *(getattr(whole, name) for name in LABELS)))
             outcomes["right"] += 1
         if form != "npz":

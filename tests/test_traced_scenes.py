@@ -6,7 +6,7 @@ import torch
 
 from picaset.lab.data import traced_scenes
 from picaset.lab.data.ray_tracer import rays
-from picaset.lab.data.scene_layouts import RADII, draw_layouts, level_directions
+from picaset.lab.data.scene_layouts import RADII, draw_layouts, ground_directions
 from picaset.lab.data.scenes import PROPERTIES, in_words
 from picaset.lab.data.traced_scenes import (
     COLOURS,
@@ -43,14 +43,14 @@ def test_objects_keep_their_distance(layouts):
 
 
 def test_left_and_behind_are_never_in_doubt(layouts):
-    directions = level_directions(layouts.cameras)
+    directions = ground_directions(layouts.cameras)
     for scene, away, _ in pairs(layouts):
         assert (np.abs(away @ directions[scene].T) >= 0.4).all()
 
 
-def test_level_directions_are_those_of_the_camera(layouts):
+def test_ground_directions_are_those_of_the_camera(layouts):
     _, cameras, _ = furnish(layouts)
-    ahead, right = level_directions(layouts.cameras)[0]
+    ahead, right = ground_directions(layouts.cameras)[0]
     corners = rays(cameras, size=(1, 2))[0].numpy()  # left and right of the middle
     assert (corners[1] - corners[0])[:2] @ right > 0
     assert corners.mean(axis=0)[:2] @ ahead > 0

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import random
 import re
@@ -14,11 +15,13 @@ import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch.multiprocessing.spawn import ProcessRaisedException
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.testing import assert_close
 
 from picaset.cli import main
@@ -26,7 +29,7 @@ from picaset.lab.data.folders import MissingDataError
 from picaset.lab.experiments import EXPERIMENTS, experiment
 from picaset.lab.training import loop, run_directory
 from picaset.lab.training.ahead import made_ahead
-from picaset.lab.training.experiment import Experiment, Training
+from picaset.lab.training.experiment import Experiment, Schedule, Training
 from picaset.lab.training.launch import wait_for
 from picaset.lab.training.loop import resume, start
 from picaset.lab.training.run_directory import RunDirectory, run_name
@@ -36,11 +39,11 @@ from tests.clevr_files import write_clevr
 
 SMOKE = experiment("clustering-ae32-pb-sa", profile="smoke")
 KILLS = int(os.environ.get("PICASET_KILLS", "1"))
-"""Runs that are killed, four times each, at random moments."""
+"""Number of runs that are stopped or killed, four times each, at random moments."""
 
 
 def bits(path: Path) -> dict[str, object]:
-    """Everything of a run but times."""
+    """Everything in a run directory that must be bit-identical: all but times."""
     (checkpoint,) = RunDirectory(path).checkpoints()[-1:]
     tensors = {name: tensor.numpy().tobytes() for name, tensor in load_file(checkpoint / "tensors.safetensors").items()}
     result = RunDirectory(path).result or {}
@@ -78,46 +81,46 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(unbroken, tmp_pa
     assert bits(tmp_path / "other")["tensors"] != bits(unbroken)["tensors"]
 
 
-@pytest.mark.parametrize("stop_after", [1, 7, 10, 19])
-def test_stopping_and_resuming_equals_never_stopping(unbroken, tmp_path, monkeypatch, stop_after):
-    original = loop.keep_what_is_due
-
-    def and_then_ask_to_stop(*given, **keywords):
-        original(*given, **keywords)
-        if given[3].step == stop_after:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(loop, "keep_what_is_due", and_then_ask_to_stop)
-    with pytest.raises(KeyboardInterrupt, match=f"stopped after step {stop_after + 1}; resume with: picaset train"):
-        start(SMOKE, tmp_path / "run", silent=True, accelerator="cpu")
-    monkeypatch.undo()
-    resume(tmp_path / "run", silent=True, accelerator="cpu")
-    assert bits(tmp_path / "run") == bits(unbroken)
-
-
 def newest(path: Path) -> list[str]:
     return [checkpoint.name for checkpoint in RunDirectory(path).checkpoints()[-1:]]
 
 
-@pytest.mark.parametrize("kill", range(KILLS))
-def test_a_run_killed_at_any_moment_resumes_and_ends_with_the_same_bits(tmp_path, kill):
+def wait_for_checkpoint(path: Path, process: subprocess.Popen, *, seconds: float) -> None:
+    """Wait until a process has written a new checkpoint or has ended."""
+    before, deadline = newest(path), time.monotonic() + seconds
+    while newest(path) == before and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_a_run_stopped_or_killed_at_any_moment_resumes_and_ends_with_the_same_bits(tmp_path, seed):
     longer = replace(SMOKE, training=replace(SMOKE.training, steps=60, checkpoint_every=3, score_every=7))
+    path = tmp_path / "run"
     start(longer, tmp_path / "unbroken", silent=True, accelerator="cpu")
-    RunDirectory.create(tmp_path / "run", longer, {})
-    moments = random.Random(kill)
-    command = [sys.executable, "-m", "picaset", "train", "--resume", str(tmp_path / "run"), "--threads", "1", "--json"]
-    for _ in range(4):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        before, deadline = newest(tmp_path / "run"), time.monotonic() + 60
-        while newest(tmp_path / "run") == before and time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.01)
-        time.sleep(moments.uniform(0.0, 0.3))
-        if process.poll() is not None:
+    RunDirectory.create(path, longer, {})
+    moments = random.Random(seed)
+    command = [sys.executable, "-m", "picaset", "train", "--resume", str(path), "--threads", "1", "--json"]
+    interruptions = list[int]()
+    for number in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        wait_for_checkpoint(path, process, seconds=300)
+        time.sleep(moments.uniform(0.0, 0.05))
+        if process.poll() is None:
+            process.send_signal(number)
+        _, output = process.communicate()
+        if process.returncode == 0:
             break
-        process.kill()
-        process.wait()
+        interruptions.append(number)
+        if number == signal.SIGKILL:
+            assert process.returncode == -signal.SIGKILL
+            continue
+        assert process.returncode == 130
+        stopped = re.search(r"stopped after step (\d+); resume with: picaset train --resume", output)
+        assert stopped, output
+        assert newest(path) == [f"step-{int(stopped[1]):08d}"], "stopping did not leave a checkpoint of the last step"
+    assert {signal.SIGINT, signal.SIGKILL} <= set(interruptions), "the run ended before it was interrupted"
     assert subprocess.run(command, stdout=subprocess.DEVNULL).returncode == 0
-    assert bits(tmp_path / "run") == bits(tmp_path / "unbroken")
+    assert bits(path) == bits(tmp_path / "unbroken")
 
 
 def test_a_finished_run_is_not_trained_again(unbroken):
@@ -222,6 +225,45 @@ def test_learning_rates_go_as_they_are_described():
     assert rates(schedule="one-cycle") == [0.04, 0.28, 1.0, 0.812, 0.001]
     halving = Training(steps=150_000, learning_rate=4e-4, schedule="halving", warmup_steps=1000)
     assert [learning_rate(step, halving) for step in (0, 50_000, 100_000)] == pytest.approx([4e-7, 2e-4, 1e-4])
+
+
+def half_cosine(progress: float) -> float:
+    return (1 + math.cos(math.pi * progress)) / 2
+
+
+# Relative learning rates at steps 0, 10 and 19 of 20.
+CLOSED_FORMS = {
+    "constant": ({"schedule": "constant"}, [1, 1, 1]),
+    "warm-up": ({"schedule": "constant", "warmup_steps": 16}, [1 / 16, 11 / 16, 1]),
+    "cosine": ({"schedule": "cosine"}, [1, half_cosine(10 / 20), half_cosine(19 / 20)]),
+    "cosine after warm-up": (
+        {"schedule": "cosine", "warmup_steps": 4}, [1 / 4, half_cosine(6 / 16), half_cosine(15 / 16)],
+    ),
+    "one-cycle": ({"schedule": "one-cycle"}, [0.04, half_cosine(4 / 14), half_cosine(13 / 14)]),
+    "tenth-half-way": ({"schedule": "tenth-half-way"}, [1, 0.1, 0.1]),
+    "halving": ({"schedule": "halving"}, [1, 2 ** -(10 / 50_000), 2 ** -(19 / 50_000)]),
+}  # fmt: skip
+
+
+def test_every_schedule_has_a_closed_form():
+    assert {options["schedule"] for options, _ in CLOSED_FORMS.values()} == set(get_args(Schedule))
+
+
+@pytest.mark.parametrize(("options", "closed_form"), CLOSED_FORMS.values(), ids=CLOSED_FORMS)
+def test_every_optimizer_step_uses_the_learning_rate_of_its_schedule(tmp_path, monkeypatch, options, closed_form):
+    monkeypatch.setattr(type(SMOKE.task), "score", lambda *_: {"score": 0.0})
+    monkeypatch.setattr(type(SMOKE.task), "evaluate", lambda *_: {})
+    training = replace(SMOKE.training, steps=20, learning_rate=3e-3, checkpoint_every=20, **options)
+    rates = list[float]()
+    hook = register_optimizer_step_pre_hook(
+        lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]),
+    )
+    try:
+        start(replace(SMOKE, training=training), tmp_path / "run", silent=True, accelerator="cpu")
+    finally:
+        hook.remove()
+    assert rates == [learning_rate(step, training) for step in range(20)]
+    assert [rates[step] / 3e-3 for step in (0, 10, 19)] == pytest.approx(closed_form)
 
 
 def test_averaged_weights_follow_the_others_slowly(tmp_path):
@@ -332,13 +374,13 @@ def test_a_file_is_no_run(tmp_path, capsys):
 
 def test_a_process_that_waits_for_the_first_one_does_not_wait_for_ever(tmp_path):
     with pytest.raises(
-        ValueError, match=r"config.json was not made by the first process within 0 s; see what that one"
+        ValueError, match=r"config.json was not created by the first process within 0.1 s; see the output of that"
     ):
-        wait_for(tmp_path / "config.json", seconds=0.2)
+        wait_for(tmp_path / "config.json", seconds=0.1)
 
 
 def test_a_run_of_another_task_is_refused(unbroken):
-    with pytest.raises(ValueError, match="is a run of the task 'clustering'; expected one of 'scenes'"):
+    with pytest.raises(ValueError, match="is a run of the task 'clustering'; expected a run of 'scenes'"):
         RunDirectory.open(unbroken, kind="scenes")
 
 
@@ -374,7 +416,7 @@ def test_only_the_first_process_speaks(json, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("error", [ValueError, MissingDataError])
 def test_what_another_process_says_of_the_data_reaches_the_user(error, unbroken, tmp_path, monkeypatch):
-    """torch tells the traceback of a process as text."""
+    """torch passes the traceback of a child process as text."""
     path = half_a_run(tmp_path, monkeypatch)
 
     def launch(*given, **options):
@@ -447,9 +489,7 @@ def test_two_devices_stop_together_and_leave_a_checkpoint(tmp_path):
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     path = tmp_path / "clustering-ae32-pb-sa-smoke-4000-steps-seed0"
-    deadline = time.monotonic() + 120
-    while not newest(path) and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.1)
+    wait_for_checkpoint(path, process, seconds=120)
     os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
     _, shown = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -474,17 +514,17 @@ def test_without_any_whole_checkpoint_nothing_is_touched(tmp_path, monkeypatch, 
 def test_a_full_disk_is_one_clear_line_and_earlier_checkpoints_stay(unbroken, tmp_path, monkeypatch, capsys):
     original = run_directory.synced_write
 
-    def full_after_two_checkpoints(path, content):
+    def full_after_two_checkpoints(path, content, **options):
         if "step-00000015" in str(path):
             path.write_bytes(content[:10])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        original(path, content)
+        original(path, content, **options)
 
     monkeypatch.setattr(run_directory, "synced_write", full_after_two_checkpoints)
     arguments = ["train", SMOKE.name, "--profile", "smoke", "--out", str(tmp_path), "--accelerator", "cpu", "--json"]
     assert main(arguments) == 1
     shown = capsys.readouterr().err
-    assert "No space left on device; the checkpoint was not written, earlier ones are whole" in shown
+    assert "No space left on device; the checkpoint was not written, earlier ones are intact" in shown
     assert "Traceback" not in shown
     (path,) = tmp_path.iterdir()
     assert [entry.name for entry in sorted((path / "checkpoints").iterdir())] == [

@@ -13,11 +13,11 @@ from picaset.lab.data.crops import (
     augmented,
     centre_crops,
     crops_at,
-    erased,
+    erase,
     normalised,
     patches,
     random_shifts,
-    warped,
+    warp,
 )
 from picaset.lab.data.views import LABELS, Views, degrees_from_training
 
@@ -100,13 +100,13 @@ def test_without_augmentation_a_random_crop_is_a_crop(images):
 
 
 def test_an_interpolated_crop_that_is_only_moved_is_the_crop(images, generator):
-    found = warped(images.float(), SHIFTS, Augmentation(), generator)
+    found = warp(images.float(), SHIFTS, Augmentation(), generator)
     assert_close(found, crops_at(images, SHIFTS).float(), atol=1e-2, rtol=0)
 
 
 def test_every_second_image_is_mirrored(images, generator):
     many = images[:1].expand(200, -1, -1, -1)
-    found = warped(many.float(), torch.zeros(200, 2).long(), Augmentation(mirror=True), generator)
+    found = warp(many.float(), torch.zeros(200, 2).long(), Augmentation(mirror=True), generator)
     crop = centre_crops(images)[:1].float()
     plain = torch.isclose(found, crop, atol=1e-2).flatten(1).all(dim=1)
     mirrored = torch.isclose(found, crop.flip(3), atol=1e-2).flatten(1).all(dim=1)
@@ -118,7 +118,7 @@ def test_a_stretched_image_is_higher_or_wider_and_as_large(generator):
     disc = torch.zeros(1, 1, 48, 48)
     places = torch.arange(48) - 23.5
     disc[0, 0] = (places[:, None].square() + places.square() < 8**2).float()
-    found = warped(disc.expand(50, -1, -1, -1), torch.zeros(50, 2).long(), Augmentation(stretch=0.6), generator)[:, 0]
+    found = warp(disc.expand(50, -1, -1, -1), torch.zeros(50, 2).long(), Augmentation(stretch=0.6), generator)[:, 0]
     assert_close(found.sum(dim=(1, 2)), disc.sum().expand(50), rtol=0.03, atol=0)
     ratio = (found.amax(dim=2).sum(dim=1) / found.amax(dim=1).sum(dim=1)).log()  # height to width
     assert float(ratio.min()) < -0.4
@@ -127,7 +127,7 @@ def test_a_stretched_image_is_higher_or_wider_and_as_large(generator):
 
 
 def test_no_more_than_its_share_is_erased(generator):
-    found = erased(torch.ones(400, 1, CROP, CROP), 0.3, generator)
+    found = erase(torch.ones(400, 1, CROP, CROP), 0.3, generator)
     gone = (found == 0).float().mean(dim=(1, 2, 3))
     assert 0.25 < float(gone.max()) <= 0.34
     assert float(gone.mean()) > 0.05

@@ -1,1 +1,1 @@
-"""Where sets come from."""
+"""Data sets: loaders for the original files, and generators of stand-ins."""

@@ -1,7 +1,6 @@
-"""Drawn faces: the stand-in for CelebA, made from a seed, with sixteen attributes that can be seen.
+"""Drawn faces: the stand-in for CelebA, generated from a seed, with sixteen visible attributes.
 
-Faces differ in pose, size, colours, light and background, none of which is an attribute; the same face is drawn
-whenever it is asked for. ``painting.py`` is what they are drawn with.
+Faces also differ in pose, size, colours, light and background, which are not attributes. ``painting.py`` draws them.
 
 Dimensions:  F faces   A attributes
 """
@@ -23,21 +22,21 @@ ATTRIBUTES = (
     "Mouth_Open", "Moustache", "Rosy_Cheeks", "Smiling", "Wearing_Earrings", "Wearing_Hat", "Wearing_Scarf",
 )  # fmt: skip
 SHARES = {"Bald": 0.2, "Smiling": 0.5, "Dark_Hair": 0.5, "Long_Hair": 0.45}
-USUAL_SHARE = 0.38
-"""Of the faces that have an attribute, where SHARES does not say."""
+DEFAULT_SHARE = 0.38
+"""Share of faces with an attribute that is not in SHARES."""
 NOT_WHEN_BALD = ("Bangs", "Dark_Hair", "Long_Hair", "Wearing_Hat")
-"""The last would hide it."""
-AT_ONCE = 64
-"""Faces painted together."""
+"""Attributes that exclude baldness; a hat would hide it."""
+BATCH = 64
+"""Number of faces drawn together; faces of a batch share a random generator."""
 
 Colours = NDArray[np.float32]
-"""(F, 3), or (3,) for all faces."""
-Some = NDArray[np.bool_]
+"""Colours of shape (F, 3), or (3,) for all faces."""
+Mask = NDArray[np.bool_]
 
 
 @cache
 def draw_faces(num_faces: int, *, seed: int) -> Faces:
-    """Faces with attributes: three quarters for training, an eighth each for validation and test.
+    """Draw faces: three quarters for training, an eighth each for validation and test.
 
     Example:
         >>> faces = draw_faces(80, seed=0)
@@ -46,32 +45,31 @@ def draw_faces(num_faces: int, *, seed: int) -> Faces:
     """
     check_positive(caller="draw_faces", num_faces=num_faces)
     has = draw_attributes(num_faces, np.random.default_rng(seed))
-    images = np.concatenate([painted_from(start, has, seed) for start in range(0, num_faces, AT_ONCE)])
+    images = np.concatenate([draw_batch(start, has, seed) for start in range(0, num_faces, BATCH)])
     parts = np.repeat([0, 1, 2], [num_faces - 2 * (num_faces // 8), num_faces // 8, num_faces // 8])
     return Faces(images, has, ATTRIBUTES, parts, f"{num_faces} drawn faces")
 
 
 def draw_images(numbers: Sequence[int], num_faces: int, *, seed: int) -> UInt8[np.ndarray, "F 64 64 3"]:
-    """The images of some of :func:`draw_faces`, for less than all of them cost.
+    """Draw some of the images of :func:`draw_faces`, without drawing all of them.
 
     Example:
-        >>> some = draw_images([70, 3], 80, seed=0)
-        >>> bool((some == draw_faces(80, seed=0).images[[70, 3]]).all())
+        >>> images = draw_images([70, 3], 80, seed=0)
+        >>> bool((images == draw_faces(80, seed=0).images[[70, 3]]).all())
         True
     """
     has = draw_attributes(num_faces, np.random.default_rng(seed))
-    starts = {number - number % AT_ONCE for number in numbers}
-    painted = {start: painted_from(start, has, seed) for start in starts}
-    return np.stack([painted[number - number % AT_ONCE][number % AT_ONCE] for number in numbers])
+    batches = {batch: draw_batch(batch * BATCH, has, seed) for batch in {number // BATCH for number in numbers}}
+    return np.stack([batches[number // BATCH][number % BATCH] for number in numbers])
 
 
-def painted_from(start: int, has: Bool[np.ndarray, "F A"], seed: int) -> NDArray[np.uint8]:
-    """The faces that are painted together from this one on."""
-    return Portraits(has[start : start + AT_ONCE], seed, start).painted()
+def draw_batch(start: int, has: Bool[np.ndarray, "F A"], seed: int) -> NDArray[np.uint8]:
+    """Draw the images of the batch that starts at an index."""
+    return Portraits(has[start : start + BATCH], seed, start).draw()
 
 
 def draw_attributes(num_faces: int, generator: np.random.Generator) -> Bool[np.ndarray, "F A"]:
-    shares = np.array([SHARES.get(name, USUAL_SHARE) for name in ATTRIBUTES])
+    shares = np.array([SHARES.get(name, DEFAULT_SHARE) for name in ATTRIBUTES])
     has = generator.random((num_faces, len(ATTRIBUTES))) < shares
     bald = has[:, ATTRIBUTES.index("Bald")]
     for name in NOT_WHEN_BALD:
@@ -80,10 +78,13 @@ def draw_attributes(num_faces: int, generator: np.random.Generator) -> Bool[np.n
 
 
 class Portraits:
-    """Faces on one canvas, painted from the background to what is worn."""
+    """A batch of faces on one canvas, drawn from back to front.
+
+    The order of the random draws is part of the definition of the images.
+    """
 
     def __init__(self, has: Bool[np.ndarray, "F A"], seed: int, first: int) -> None:
-        self.has: dict[str, Some] = {name: has[:, index] for index, name in enumerate(ATTRIBUTES)}
+        self.has: dict[str, Mask] = {name: has[:, index] for index, name in enumerate(ATTRIBUTES)}
         self.count = len(has)
         self.generator = np.random.default_rng([seed, first])
         self.canvas = Canvas(
@@ -94,33 +95,34 @@ class Portraits:
             down=self.between(-0.04, 0.1),
         )
         self.wide, self.tall = self.between(0.5, 0.62), self.between(0.66, 0.76)
-        self.turn = self.between(-0.09, 0.09)  # of the head: eyes, nose and mouth move within it
+        self.turn = self.between(-0.09, 0.09)  # of the head: shifts eyes, nose and mouth
         self.skin = self.mixed(SKINS)
         hair = np.where(self.has["Dark_Hair"][:, None], self.mixed(DARK_HAIR), self.mixed(LIGHT_HAIR))
-        # Light hair of the colour of the skin is ginger instead: made darker it would be dark hair.
-        self.hair = np.where(near(hair, self.skin, 0.22), GINGER, hair)
+        # Light hair similar to the skin is replaced by ginger: darkening it would make it dark hair.
+        self.hair = np.where(is_near(hair, self.skin, 0.22), GINGER, hair)
         whiskers = np.where(self.has["Bald"][:, None], self.mixed(DARK_HAIR), self.hair * 0.9)
-        self.whiskers = told_from_skin(whiskers, self.skin, 0.35)
-        self.lips = told_from_skin(self.mixed(LIPS), self.skin, 0.4)
+        self.whiskers = distinct_from_skin(whiskers, self.skin, 0.35)
+        self.lips = distinct_from_skin(self.mixed(LIPS), self.skin, 0.4)
 
     def between(self, low: int | float, high: int | float) -> NDArray[np.float32]:
+        """Draw a uniform number for each face."""
         return self.generator.uniform(low, high, self.count).astype(np.float32)
 
     def either(self, name: str, low: float, high: float) -> NDArray[np.float32]:
-        """``high`` where a face has an attribute, else ``low``, a little varied."""
+        """Return ``high`` for faces with an attribute and ``low`` for others, with some random variation."""
         return np.where(self.has[name], np.float32(high), np.float32(low)) * self.between(0.93, 1.07)
 
     def mixed(self, palette: Colours) -> Colours:
-        """A colour for each face, between two neighbours of a palette."""
-        place = self.between(0, len(palette) - 1.001)
-        lower = place.astype(int)
-        share = (place - np.floor(place))[:, None]
+        """Draw a colour for each face by interpolation in a palette."""
+        position = self.between(0, len(palette) - 1.001)
+        lower = position.astype(int)
+        share = (position - np.floor(position))[:, None]
         return (palette[lower] * (1 - share) + palette[lower + 1] * share).astype(np.float32)
 
-    def any_colour(self) -> Colours:
+    def random_colour(self) -> Colours:
         return self.generator.uniform(0.08, 0.95, (self.count, 3)).astype(np.float32)
 
-    def painted(self) -> NDArray[np.uint8]:
+    def draw(self) -> NDArray[np.uint8]:
         self.background()
         self.shoulders()
         self.head()
@@ -132,17 +134,17 @@ class Portraits:
         self.glasses_and_earrings()
         self.scarf()
         self.hat()
-        return self.developed()
+        return self.to_bytes()
 
     def background(self) -> None:
         area, angle = self.canvas.area(), self.between(0, 2 * np.pi)
-        blend = 0.5 + 0.4 * (np.cos(area.each(angle)) * area.x + np.sin(area.each(angle)) * area.y)
-        one, other = (self.any_colour()[:, None, None] for _ in range(2))
-        self.canvas.colours[:] = one + np.clip(blend, 0, 1)[..., None] * (other - one)
+        blend = 0.5 + 0.4 * (np.cos(area.per_picture(angle)) * area.x + np.sin(area.per_picture(angle)) * area.y)
+        first, second = (self.random_colour()[:, None, None] for _ in range(2))
+        self.canvas.colours[:] = first + np.clip(blend, 0, 1)[..., None] * (second - first)
         for _ in range(3):
             x, y, size = self.between(-1.2, 1.2), self.between(-1.2, 1.2), self.between(0.1, 0.5)
             area = self.canvas.area(x, y, reach=0.5)
-            area.paint(area.ellipse(x, y, size, size), self.any_colour(), self.between(0.1, 0.6))
+            area.paint(area.ellipse(x, y, size, size), self.random_colour(), self.between(0.1, 0.6))
 
     def shoulders(self) -> None:
         area = self.canvas.area(which=self.has["Long_Hair"])
@@ -150,7 +152,7 @@ class Portraits:
         area = self.canvas.area(0.0, 0.85, reach=0.5)
         area.paint(area.box(0.0, 0.85, 0.22, 0.4, 0.1), self.skin * 0.86)
         area = self.canvas.area()
-        area.paint(area.ellipse(0.0, 1.45, self.between(0.85, 1.05), 0.55), self.any_colour())
+        area.paint(area.ellipse(0.0, 1.45, self.between(0.85, 1.05), 0.55), self.random_colour())
 
     def head(self) -> None:
         hairy, rise = ~self.has["Bald"], self.between(0.05, 0.12)
@@ -162,7 +164,7 @@ class Portraits:
             area.paint(area.ellipse(side * self.wide, 0.04, 0.1, 0.15), self.skin * 0.92)
         area = self.canvas.area(0.0, 0.0, reach=0.8)
         area.paint(area.ellipse(0.0, 0.0, self.wide, self.tall), self.skin)
-        for side in (-1, 1):  # short hair at the temples, so that its colour is seen under a hat too
+        for side in (-1, 1):  # hair at the temples shows its colour under a hat too
             area = self.canvas.area(side * self.wide, -0.26, reach=0.4, which=hairy)
             temple = area.box(side * (self.wide - 0.01), -0.28, 0.1, 0.28, 0.07)
             area.paint(np.maximum(temple, area.ellipse(0.0, 0.0, self.wide + 0.09, self.tall)), self.hair)
@@ -190,7 +192,8 @@ class Portraits:
             area.paint(area.ellipse(x + look, -0.1, 0.036, 0.04), BLACK)
             area.paint(area.ellipse(x + look - 0.02, -0.125, 0.018, 0.018), WHITE)
             area.paint(
-                area.stroke(x, height, 0.13, -0.035, thickness), told_from_skin(self.whiskers * 0.6, self.skin, 0.35)
+                area.stroke(x, height, 0.13, -0.035, thickness),
+                distinct_from_skin(self.whiskers * 0.6, self.skin, 0.35),
             )
 
     def beard(self) -> None:
@@ -226,7 +229,7 @@ class Portraits:
         area.paint(np.maximum(front, area.above(line)), self.hair)
         area = self.canvas.area(0.0, -0.3, reach=0.75, which=self.has["Bangs"])
         front = area.ellipse(0.0, 0.0, self.wide + 0.02, self.tall + 0.01)
-        strands = 0.03 * np.cos(area.x * area.each(self.between(16, 26)))
+        strands = 0.03 * np.cos(area.x * area.per_picture(self.between(16, 26)))
         area.paint(np.maximum(front, area.above(-0.29) + strands), self.hair * 0.9)
         for side in (-1, 1):
             x = side * (self.wide + 0.05)
@@ -251,7 +254,7 @@ class Portraits:
             area.paint(ring + 0.025, metal)
 
     def scarf(self) -> None:
-        cloth, stripe = self.any_colour(), self.any_colour()
+        cloth, stripe = self.random_colour(), self.random_colour()
         area = self.canvas.area(0.0, 0.95, reach=0.75, which=self.has["Wearing_Scarf"])
         around = area.box(0.0, 0.84, self.between(0.5, 0.6), 0.18, 0.16)
         area.paint(area.box(self.between(-0.3, 0.3), 1.2, 0.13, 0.35, 0.04), cloth * 0.75)
@@ -259,7 +262,7 @@ class Portraits:
         area.paint(np.maximum(around, np.abs(area.y - 0.84) - 0.05), stripe)
 
     def hat(self) -> None:
-        cloth, band = self.any_colour(), self.any_colour()
+        cloth, band = self.random_colour(), self.random_colour()
         area = self.canvas.area(0.0, -0.6, reach=1.0, which=self.has["Wearing_Hat"])
         dome = area.ellipse(0.0, -0.42, self.wide + 0.07, self.between(0.45, 0.65))
         crown = np.maximum(dome, area.above(-0.42))
@@ -267,25 +270,26 @@ class Portraits:
         area.paint(np.maximum(crown, -area.above(-0.58)), band)
         area.paint(area.box(0.0, -0.42, self.wide + self.between(0.08, 0.34), 0.06, 0.05), cloth * 0.75)
 
-    def developed(self) -> NDArray[np.uint8]:
-        """Light from one side, brightness, a little grain; as bytes."""
+    def to_bytes(self) -> NDArray[np.uint8]:
+        """Apply light from one side, brightness and grain, and convert the pictures to bytes."""
         area, colours = self.canvas.area(), self.canvas.colours
-        light = 1 + area.each(self.between(-0.16, 0.16)) * area.x + area.each(self.between(-0.1, 0.1))
+        light = 1 + area.per_picture(self.between(-0.16, 0.16)) * area.x + area.per_picture(self.between(-0.1, 0.1))
         grain = self.generator.standard_normal(colours.shape, dtype=np.float32) * 0.015
         return (255 * np.clip(colours * light[..., None] + grain, 0, 1)).round().astype(np.uint8)
 
 
-def near(colours: Colours, others: Colours, least: float) -> Some:
-    return np.abs(colours - others).max(axis=1, keepdims=True) < least
+def is_near(colours: Colours, others: Colours, threshold: float) -> Mask:
+    return np.abs(colours - others).max(axis=1, keepdims=True) < threshold
 
 
-def told_from_skin(colours: Colours, skin: Colours, least: float) -> Colours:
-    """The same colours, but darker on light skin and lighter on dark skin where nobody could tell them from it."""
-    moved = np.where(skin[:, :1] > 0.7, colours * 0.45, 0.4 + 0.6 * colours)
-    return np.where(near(colours, skin, least), moved, colours).astype(np.float32)
+def distinct_from_skin(colours: Colours, skin: Colours, threshold: float) -> Colours:
+    """Darken colours on light skin, or lighten them on dark skin, where they are too similar to the skin."""
+    changed = np.where(skin[:, :1] > 0.7, colours * 0.45, 0.4 + 0.6 * colours)
+    return np.where(is_near(colours, skin, threshold), changed, colours).astype(np.float32)
 
 
 def palette(*colours: str) -> Colours:
+    """Parse hexadecimal colours."""
     return np.array([[int(colour[i : i + 2], 16) / 255 for i in (0, 2, 4)] for colour in colours], dtype=np.float32)
 
 

@@ -1,20 +1,18 @@
-"""Sets with one odd element: all but one of the images share two attributes, and one has neither.
+"""Face images with binary attributes, and sets of them with one anomaly: the odd one.
 
-    pairs_with_enough    which pairs of attributes sets can be made from
-    draw_odd_sets        sets drawn from a pool of images
-    fixed_sets           sets that stay the same: the 800 of training and the 200 of the test in the paper
-    draw_album           images and sets made from them, of which an image may be in many
+All images of a set but one share two attributes, and the odd one has neither.
 
-A pool is the images of one part, so that no test set ever holds an image of training.
+    Faces                images, attributes, and the part each image belongs to; the common type of all sources
+    pairs_with_enough    pairs of attributes from which sets can be drawn
+    draw_odd_sets        random sets from a pool of images
+    fixed_sets           the same sets in every call, as the 800 training and 200 test sets of the paper
+    draw_album           images and sets of them that overlap
 
-Dimensions:  F faces of a pool   A attributes   B sets   N images of a set   P images of an album
+A pool is the images of one part, so that training and test sets have no image in common.
 
-Face images with named binary attributes, in the three parts that their owners give: what every source provides.
-
-Dimensions:  F faces   A attributes   S pixels a side
+Dimensions:  F faces   A attributes   S pixels a side   B sets   N images of a set   P images of an album
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -23,15 +21,17 @@ from jaxtyping import Bool, Int, UInt8
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
-"""In the order of their numbers in ``list_eval_partition.txt``."""
+"""Parts in the order of their numbers in ``list_eval_partition.txt``."""
+SMALLEST, LARGEST = 3, 64
+"""Range of set sizes; in a set of two images, either could be the odd one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Faces:
-    """Images with attributes; an image belongs to one part only.
+    """Face images with attributes.
 
     Shapes:
-        images      (F, S, S, 3)    bytes, red green blue; may be a memory map
+        images      (F, S, S, 3)    RGB bytes, possibly memory-mapped
         attributes  (F, A)          True where a face has an attribute
         parts       (F,)            0, 1, 2 for training, validation, test
     """
@@ -39,16 +39,16 @@ class Faces:
     images: UInt8[np.ndarray, "F S S 3"]
     attributes: Bool[np.ndarray, "F A"]
     names: tuple[str, ...]
-    """Of the attributes, in the order of the columns."""
+    """Names of the attributes, in the order of the columns."""
     parts: Int[np.ndarray, " F"]
     description: str
-    """What the images are, in words that a table can carry."""
+    """Short description of the images for tables."""
 
     def __len__(self) -> int:
         return len(self.images)
 
     def of_part(self, part: Part) -> Int[np.ndarray, " P"]:
-        """Which images belong to a part, in rising order."""
+        """Return the indices of the images of a part, in ascending order."""
         return np.flatnonzero(self.parts == PARTS.index(part))
 
     def __repr__(self) -> str:
@@ -56,27 +56,8 @@ class Faces:
         return f"Faces({self.description}: {counts}; {len(self.names)} attributes)"
 
 
-def with_attributes(faces: Faces, names: Sequence[str]) -> Bool[np.ndarray, " F"]:
-    """Which faces have all of these attributes.
-
-    Example:
-        >>> from picaset.lab.data.drawn_faces import draw_faces
-        >>> faces = draw_faces(40, seed=0)
-        >>> bool(with_attributes(faces, ["Bald", "Bangs"]).any())
-        False
-    """
-    for name in names:
-        if name not in faces.names:
-            raise ValueError(f"There is no attribute {name!r}; attributes are {', '.join(faces.names)}.")
-    return np.asarray(faces.attributes[:, [faces.names.index(name) for name in names]].all(axis=1))
-
-
-SMALLEST, LARGEST = 3, 64
-"""Sizes that sets may have: among two images, neither is the odd one."""
-
-
 class OddSets(NamedTuple):
-    """Sets as numbers of images, where the odd one stands in each, and which attributes it lacks."""
+    """Sets as indices of images, the position of the odd one in each, and the two attributes it lacks."""
 
     members: Int[np.ndarray, "B N"]
     odd: Int[np.ndarray, " B"]
@@ -84,7 +65,7 @@ class OddSets(NamedTuple):
 
 
 class Album(NamedTuple):
-    """Images, each once, and sets of them: ``members`` counts within the album."""
+    """Images and sets of them; ``members`` holds indices into ``images``."""
 
     images: UInt8[np.ndarray, "P S S 3"]
     members: Int[np.ndarray, "B N"]
@@ -92,7 +73,7 @@ class Album(NamedTuple):
 
 
 def pairs_with_enough(attributes: Bool[np.ndarray, "F A"], set_size: int) -> Int[np.ndarray, "pairs 2"]:
-    """Pairs of attributes that ``set_size - 1`` images or more have both of, and at least one has neither of."""
+    """Return the pairs of attributes that at least ``set_size - 1`` images share and at least one image lacks."""
     if not SMALLEST <= set_size <= LARGEST:
         raise ValueError(f"A set must have from {SMALLEST} to {LARGEST} images; got {set_size}.")
     has, lacks = attributes.astype(np.float32), (~attributes).astype(np.float32)
@@ -104,7 +85,7 @@ def pairs_with_enough(attributes: Bool[np.ndarray, "F A"], set_size: int) -> Int
 def draw_odd_sets(
     attributes: Bool[np.ndarray, "F A"], num_sets: int, set_size: int, *, generator: np.random.Generator
 ) -> OddSets:
-    """Draw sets: a pair of attributes at random, all images but one with both, one with neither, in any order.
+    """Draw sets from a pool of images; pair of attributes, images and position of the odd one are random.
 
     Example:
         >>> has = np.random.default_rng(0).random((200, 5)) < 0.5
@@ -116,20 +97,20 @@ def draw_odd_sets(
     if len(pairs) == 0:
         raise ValueError(
             f"Sets of {set_size} need {set_size - 1} images with two attributes and one with neither; "
-            f"no pair has so many among {len(attributes)} images. Take smaller sets or more images."
+            f"no pair has so many among {len(attributes)} images. Use smaller sets or more images."
         )
-    chosen = pairs[generator.integers(len(pairs), size=num_sets)]
+    drawn_pairs = pairs[generator.integers(len(pairs), size=num_sets)]
     odd = generator.integers(set_size, size=num_sets)
     members = np.empty((num_sets, set_size), dtype=np.int64)
-    for index, (pair, place) in enumerate(zip(chosen, odd, strict=True)):
+    for index, (pair, position) in enumerate(zip(drawn_pairs, odd, strict=True)):
         has = attributes[:, pair]
         usual = generator.choice(np.flatnonzero(has.all(axis=1)), size=set_size - 1, replace=False)
-        members[index] = np.insert(usual, place, generator.choice(np.flatnonzero(~has.any(axis=1))))
-    return OddSets(members, odd, chosen)
+        members[index] = np.insert(usual, position, generator.choice(np.flatnonzero(~has.any(axis=1))))
+    return OddSets(members, odd, drawn_pairs)
 
 
 def fixed_sets(faces: Faces, part: Part, num_sets: int, set_size: int = 8, *, seed: int = 2021) -> OddSets:
-    """Sets of one part that every method sees alike; ``members`` counts within all faces."""
+    """Draw sets of one part that depend on the arguments alone; ``members`` holds indices into ``faces``."""
     pool = faces.of_part(part)
     generator = np.random.default_rng([seed, PARTS.index(part), set_size])
     sets = draw_odd_sets(faces.attributes[pool], num_sets, set_size, generator=generator)
@@ -139,17 +120,17 @@ def fixed_sets(faces: Faces, part: Part, num_sets: int, set_size: int = 8, *, se
 def draw_album(
     faces: Faces, part: Part, *, num_drawn: int, num_sets: int, set_size: int, generator: np.random.Generator
 ) -> Album:
-    """``num_drawn`` sets from a part, and as many more as are asked for from the images of these.
+    """Draw ``num_drawn`` sets from a part, and the remaining ones of ``num_sets`` from the images of these.
 
-    A network has to look at an image once, however many sets it is in, and looking is what costs.
+    A network encodes each image once, however many sets contain it, and encoding is the expensive part.
     """
     pool = faces.of_part(part)
     drawn = draw_odd_sets(faces.attributes[pool], num_drawn, set_size, generator=generator)
     images, members = np.unique(pool[drawn.members], return_inverse=True)
     members, odd = members.reshape(num_drawn, set_size), drawn.odd
-    # As many images in every album, so that albums fill a batch: those that stand in two sets leave room for others.
-    missing = np.setdiff1d(pool, images)
-    images = np.concatenate([images, generator.permutation(missing)[: num_drawn * set_size - len(images)]])
+    # All albums have the same number of images, so that they can be batched: further images replace repeated ones.
+    unused = np.setdiff1d(pool, images)
+    images = np.concatenate([images, generator.permutation(unused)[: num_drawn * set_size - len(images)]])
     if num_sets > num_drawn:
         more = draw_odd_sets(faces.attributes[images], num_sets - num_drawn, set_size, generator=generator)
         members, odd = np.concatenate([members, more.members]), np.concatenate([odd, more.odd])
@@ -157,13 +138,16 @@ def draw_album(
 
 
 def album_of(faces: Faces, sets: OddSets) -> Album:
-    """Every set with images of its own."""
+    """Create an album in which sets share no images; an image of two sets is repeated."""
     images = faces.images[sets.members.reshape(-1)]
     return Album(images, np.arange(sets.members.size).reshape(sets.members.shape), sets.odd)
 
 
 def shaken(images: UInt8[np.ndarray, "P S S 3"], generator: np.random.Generator) -> UInt8[np.ndarray, "P S S 3"]:
-    """Each mirrored or not and moved by up to four pixels, its edge repeated; no attribute changes by that."""
+    """Augment images by random mirroring and shifts of up to four pixels, which preserve all attributes.
+
+    Shifted images are padded by repeating their edge.
+    """
     count, side = len(images), int(images.shape[1])
     along = np.arange(side)
     mirrored = generator.random(count) < 0.5

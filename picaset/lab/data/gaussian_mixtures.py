@@ -1,9 +1,9 @@
-"""Sets of points drawn from Gaussian mixtures, in two dimensions as in the paper's clustering experiment or in more.
+"""Sets of points drawn from Gaussian mixtures, as in the clustering experiment of the paper.
 
-    draw_mixtures    sets of one size
-    batch_of_step    the batch that a step of training sees, endless and the same whenever it is asked for
-    benchmark        the fixed sets that every method is scored on
-    Move             a shift, scale or rotation of points and mixtures alike
+    draw_mixtures    sets of one size, in any number of dimensions
+    batch_of_step    the batch of a training step, a function of seed and step
+    benchmark        the fixed sets on which all methods are compared
+    Move             shift, scaling and rotation of points and of mixtures
 
 Dimensions:  B sets   N points   K components
 """
@@ -30,26 +30,26 @@ def draw_mixtures(
     extent: float = 4.0,
     deviation: float | Float[Tensor, "B K V"] = 0.3,
 ) -> tuple[Float[Tensor, "B N D"], Mixture]:
-    """Draw a mixture for each set, and the set's points from it.
+    """Draw a mixture for each set, and the points of the set from it.
 
     Means are uniform in a cube, mixing weights Dirichlet(1).
 
     Args:
-        num_sets: Sets to draw.
-        num_points: Points of each set.
-        generator: Where the randomness comes from; the same seed gives the same sets.
-        num_components: Gaussians in each mixture.
-        dim: Coordinates of a point.
+        num_sets: Number of sets.
+        num_points: Number of points in each set.
+        generator: Random number generator.
+        num_components: Number of Gaussians in each mixture.
+        dim: Number of coordinates of a point.
         extent: Means lie in [-extent, extent] in each coordinate.
-        deviation: Standard deviation; one for all components, one for each, or one for each of its coordinates, too.
+        deviation: Standard deviation: one for all components, per component (V = 1), or also per coordinate (V = D).
 
     Example:
-        >>> points, truth = draw_mixtures(8, 300, generator=torch.Generator().manual_seed(0))
-        >>> points.shape, truth.means.shape
+        >>> points, mixture = draw_mixtures(8, 300, generator=torch.Generator().manual_seed(0))
+        >>> points.shape, mixture.means.shape
         (torch.Size([8, 300, 2]), torch.Size([8, 4, 2]))
     """
     means = extent * (2 * torch.rand(num_sets, num_components, dim, generator=generator) - 1)
-    # Exponential variables, divided by their sum, are Dirichlet(1).
+    # Exponential variables divided by their sum are Dirichlet(1).
     weights = torch.empty(num_sets, num_components).exponential_(generator=generator)
     weights = weights / weights.sum(dim=1, keepdim=True)
     component = torch.multinomial(weights, num_points, replacement=True, generator=generator)  # (B, N)
@@ -60,52 +60,58 @@ def draw_mixtures(
     return points, Mixture(means, deviations**2, weights.log())
 
 
+def draw_indexed(
+    index: int, *, seed: int, num_sets: int, sizes: tuple[int, int], num_components: int
+) -> tuple[Float[Tensor, "B N 2"], Mixture]:
+    """Draw sets of one size, uniform in ``sizes``; the result depends on seed and index alone."""
+    generator = generator_for(seed, index)
+    num_points = int(torch.randint(sizes[0], sizes[1] + 1, (), generator=generator))
+    return draw_mixtures(num_sets, num_points, generator=generator, num_components=num_components)
+
+
 def batch_of_step(
     step: int, *, seed: int, num_sets: int, sizes: tuple[int, int], num_components: int = 4
 ) -> Float[Tensor, "B N 2"]:
-    """The sets of one training step, all of one size drawn from ``sizes``; depends on seed and step alone.
+    """Return the sets of a training step, all of one size; they depend on seed and step alone.
 
     Example:
         >>> first, again = (batch_of_step(7, seed=0, num_sets=3, sizes=(300, 600)) for _ in range(2))
         >>> torch.equal(first, again)
         True
     """
-    generator = generator_for(seed, step)
-    num_points = int(torch.randint(sizes[0], sizes[1] + 1, (), generator=generator))
-    return draw_mixtures(num_sets, num_points, generator=generator, num_components=num_components)[0]
+    return draw_indexed(step, seed=seed, num_sets=num_sets, sizes=sizes, num_components=num_components)[0]
 
 
 def benchmark(
     num_sets: int = 1000, *, sizes: tuple[int, int] = (300, 600), seed: int = 2021, num_components: int = 4
 ) -> Iterator[tuple[Float[Tensor, "10 N 2"], Mixture]]:
-    """The fixed sets that every method is scored on, ten of one size at a time, with the mixtures they come from."""
+    """Yield the sets on which all methods are compared, ten of one size at a time, with their true mixtures."""
     for index in range(math.ceil(num_sets / 10)):
-        generator = generator_for(seed, index)
-        num_points = int(torch.randint(sizes[0], sizes[1] + 1, (), generator=generator))
         count = min(10, num_sets - 10 * index)
-        yield draw_mixtures(count, num_points, generator=generator, num_components=num_components)
+        yield draw_indexed(index, seed=seed, num_sets=count, sizes=sizes, num_components=num_components)
 
 
 def generator_for(*numbers: int) -> torch.Generator:
-    """Randomness of its own for every combination of numbers."""
+    """Create a random number generator seeded by several integers."""
     return torch.Generator().manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1))
 
 
 @dataclass(frozen=True)
 class Move:
-    """Where points are moved: scaled and rotated about the origin, then shifted along both axes."""
+    """A similarity transform: scaling and rotation about the origin, then the same shift along both axes."""
 
     shift: int | float = 0
     scale: int | float = 1
     degrees: int | float = 0
 
     def points(self, points: Float[Tensor, "B N 2"]) -> Float[Tensor, "B N 2"]:
+        """Transform points."""
         angle = math.radians(self.degrees)
-        turn = points.new_tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
-        return (self.scale * points) @ turn + self.shift
+        rotation = points.new_tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+        return (self.scale * points) @ rotation + self.shift
 
     def mixture(self, mixture: Mixture) -> Mixture:
-        """The mixture that the moved points come from; its components must be round."""
+        """Transform a mixture of spherical components."""
         return Mixture(self.points(mixture.means), self.scale**2 * mixture.variances, mixture.log_weights)
 
     def __str__(self) -> str:

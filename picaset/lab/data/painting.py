@@ -1,8 +1,7 @@
-"""Painting many small pictures at once: shapes by their distance, edges softened over one pixel.
+"""Drawing of many small pictures at once by signed distance functions, with antialiased edges.
 
-A shape is a function that is negative inside and grows by one for each unit of length; what it covers of a pixel
-follows from its value there. All pictures of a canvas have the same shapes, each with numbers of its own, and only the
-pixels around a shape are looked at.
+A shape is a signed distance function, negative inside; its value at a pixel gives the share of the pixel that is
+covered. All pictures of a canvas have the same shapes with different parameters, evaluated at the pixels near them.
 
 Dimensions:  F pictures   S pixels a side   f pictures of an area   h pixels of its side
 """
@@ -15,16 +14,16 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.floating] | int | float
-"""One for each picture, (F,), or one for all."""
+"""One number per picture, (F,), or one for all."""
 Distance = Float[np.ndarray, "f h h"]
-"""Of each pixel of an area from the edge of a shape; negative inside."""
+"""Signed distance of each pixel of an area from a shape; negative inside."""
 EXTENT = 2.5
-"""Units across a picture; the middle is 0."""
+"""Width of a picture in units of length; its centre is 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class Canvas:
-    """Pictures in the making. Shapes are given in coordinates that each picture turns, scales and moves; y is down."""
+    """Pictures to draw on, each with its own rotation, scale and shift of the coordinates of shapes; y points down."""
 
     colours: Float[np.ndarray, "F S S 3"]
     degrees: Float[np.ndarray, " F"]
@@ -35,98 +34,98 @@ class Canvas:
     def area(
         self, x: Numbers = 0.0, y: Numbers = 0.0, *, reach: float = 9.0, which: NDArray[np.bool_] | None = None
     ) -> "Area":
-        """The pixels less than ``reach`` from a point, or all, of all pictures or of those where ``which`` holds."""
+        """Return the pixels within ``reach`` of a point, of all pictures or of those selected by the mask ``which``."""
         pictures = np.arange(len(self.colours)) if which is None else np.flatnonzero(which)
         side = self.colours.shape[1]
-        turn, scale = np.radians(self.degrees[pictures]), self.scale[pictures]
-        at_x, at_y = (np.broadcast_to(np.asarray(one, np.float32), len(self.colours))[pictures] for one in (x, y))
-        across = scale * (np.cos(turn) * at_x - np.sin(turn) * at_y) + self.right[pictures]
-        along = scale * (np.sin(turn) * at_x + np.cos(turn) * at_y) + self.down[pictures]
+        angle, scale = np.radians(self.degrees[pictures]), self.scale[pictures]
+        x, y = (np.broadcast_to(np.asarray(values, np.float32), len(self.colours))[pictures] for values in (x, y))
+        across = scale * (np.cos(angle) * x - np.sin(angle) * y) + self.right[pictures]
+        along = scale * (np.sin(angle) * x + np.cos(angle) * y) + self.down[pictures]
         half = int(np.ceil(reach * self.scale.max(initial=0.0) * side / EXTENT)) + 1
         size = min(2 * half, side)
 
-        def first(centre: Float[np.ndarray, " f"]) -> Int[np.ndarray, " f"]:
-            # Kept inside the picture: what is cut off at one edge is added at the other, and does no harm there.
+        def start(centre: Float[np.ndarray, " f"]) -> Int[np.ndarray, " f"]:
+            # A square that would cross the edge of the picture is shifted inside; extra pixels do no harm.
             return np.clip(((centre / EXTENT + 0.5) * side).astype(int) - size // 2, 0, side - size)
 
-        steps = np.arange(size)
-        return Area(self, pictures, first(along)[:, None] + steps, first(across)[:, None] + steps)
+        offsets = np.arange(size)
+        return Area(self, pictures, start(along)[:, None] + offsets, start(across)[:, None] + offsets)
 
 
 @dataclass(frozen=True, eq=False)
 class Area:
-    """A square of pixels in some of the pictures."""
+    """A square of pixels in several pictures of a canvas."""
 
     canvas: Canvas
     pictures: Int[np.ndarray, " f"]
     rows: Int[np.ndarray, "f h"]
     columns: Int[np.ndarray, "f h"]
 
-    def each(self, numbers: Numbers) -> Float[np.ndarray, "#f 1 1"]:
-        """In a shape that meets the pixels."""
+    def per_picture(self, numbers: Numbers) -> Float[np.ndarray, "#f 1 1"]:
+        """Reshape one number per picture for broadcasting over pixels."""
         values = np.asarray(numbers, dtype=np.float32)
         return (values[self.pictures] if values.ndim else values).reshape(-1, 1, 1)
 
     @cached_property
-    def place(self) -> tuple[Distance, Distance]:
-        """x and y of every pixel."""
+    def coordinates(self) -> tuple[Distance, Distance]:
+        """x and y of every pixel, in the coordinates of shapes."""
         canvas = self.canvas
         side = canvas.colours.shape[1]
         across = (self.columns.astype(np.float32)[:, None, :] + 0.5) * (EXTENT / side) - EXTENT / 2
         along = (self.rows.astype(np.float32)[:, :, None] + 0.5) * (EXTENT / side) - EXTENT / 2
-        across, along = across - self.each(canvas.right), along - self.each(canvas.down)
-        turn = np.radians(self.each(canvas.degrees))
-        cosine, sine = np.cos(turn) / self.each(canvas.scale), np.sin(turn) / self.each(canvas.scale)
+        across, along = across - self.per_picture(canvas.right), along - self.per_picture(canvas.down)
+        angle, scale = np.radians(self.per_picture(canvas.degrees)), self.per_picture(canvas.scale)
+        cosine, sine = np.cos(angle) / scale, np.sin(angle) / scale
         return cosine * across + sine * along, cosine * along - sine * across
 
     @cached_property
     def pixels(self) -> Int[np.ndarray, "f h h"]:
-        """Where every pixel is, all pictures in one row."""
+        """Index of every pixel in the flattened canvas."""
         side = self.canvas.colours.shape[1]
         return (self.pictures[:, None, None] * side + self.rows[:, :, None]) * side + self.columns[:, None, :]
 
     @property
     def x(self) -> Distance:
-        return self.place[0]
+        return self.coordinates[0]
 
     @property
     def y(self) -> Distance:
-        return self.place[1]
+        return self.coordinates[1]
 
     def paint(self, distance: Distance, colour: NDArray[np.floating], opacity: Numbers = 1.0) -> None:
-        """Cover what is inside a shape; ``colour`` is (3,) for all pictures or (F, 3)."""
+        """Fill a shape with a colour, (F, 3), or (3,) for all pictures."""
         colours = self.canvas.colours
-        pixel = EXTENT / colours.shape[1] / self.each(self.canvas.scale)
-        cover = np.clip(0.5 - distance / pixel, 0.0, 1.0) * self.each(opacity)
+        pixel = EXTENT / colours.shape[1] / self.per_picture(self.canvas.scale)
+        cover = np.clip(0.5 - distance / pixel, 0.0, 1.0) * self.per_picture(opacity)
         inside = np.flatnonzero(cover)
         where = self.pixels.reshape(-1)[inside]
-        wanted = colour if colour.ndim == 1 else colour[where // colours.shape[1] ** 2]
+        target = colour if colour.ndim == 1 else colour[where // colours.shape[1] ** 2]
         flat = colours.reshape(-1, 3)
         before = flat[where]
-        flat[where] = before + cover.reshape(-1, 1)[inside] * (wanted - before)
+        flat[where] = before + cover.reshape(-1, 1)[inside] * (target - before)
 
     def ellipse(self, x: Numbers, y: Numbers, across: Numbers, along: Numbers) -> Distance:
-        """Half axes ``across`` and ``along``; the distance is that of a circle once the longer is shortened."""
-        half_x, half_y = self.each(across), self.each(along)
-        right, down = (self.x - self.each(x)) / half_x, (self.y - self.each(y)) / half_y
+        """Return the approximate distance from an ellipse with half axes ``across`` and ``along``."""
+        half_x, half_y = self.per_picture(across), self.per_picture(along)
+        right, down = (self.x - self.per_picture(x)) / half_x, (self.y - self.per_picture(y)) / half_y
         return (np.sqrt(right * right + down * down) - 1.0) * np.minimum(half_x, half_y)
 
     def box(self, x: Numbers, y: Numbers, across: Numbers, along: Numbers, corner: Numbers = 0.0) -> Distance:
-        """Half sides ``across`` and ``along``, with round corners."""
-        out_x = np.abs(self.x - self.each(x)) - self.each(across) + self.each(corner)
-        out_y = np.abs(self.y - self.each(y)) - self.each(along) + self.each(corner)
+        """Return the distance from a box with half sides ``across`` and ``along`` and rounded corners."""
+        out_x = np.abs(self.x - self.per_picture(x)) - self.per_picture(across) + self.per_picture(corner)
+        out_y = np.abs(self.y - self.per_picture(y)) - self.per_picture(along) + self.per_picture(corner)
         outside = np.hypot(np.maximum(out_x, 0.0), np.maximum(out_y, 0.0))
-        return outside + np.minimum(np.maximum(out_x, out_y), 0.0) - self.each(corner)
+        return outside + np.minimum(np.maximum(out_x, out_y), 0.0) - self.per_picture(corner)
 
     def stroke(self, x: Numbers, y: Numbers, across: Numbers, bend: Numbers, width: Numbers) -> Distance:
-        """A line of half length ``across`` whose ends rise by ``bend`` above its middle, and of half ``width``."""
-        right = self.x - self.each(x)
-        along = np.clip(right / self.each(across), -1.0, 1.0)
-        height = self.each(y) - self.each(bend) * along * along
-        beyond = np.maximum(np.abs(right) - self.each(across), 0.0)
-        slope = 2.0 * self.each(bend) * along / self.each(across)  # it makes the vertical distance too long
-        return np.hypot(beyond, (self.y - height) / np.sqrt(1.0 + slope * slope)) - self.each(width)
+        """Return the distance from a curve of half length ``across`` and half ``width``; its ends rise by ``bend``."""
+        right = self.x - self.per_picture(x)
+        along = np.clip(right / self.per_picture(across), -1.0, 1.0)
+        height = self.per_picture(y) - self.per_picture(bend) * along * along
+        beyond = np.maximum(np.abs(right) - self.per_picture(across), 0.0)
+        slope = 2.0 * self.per_picture(bend) * along / self.per_picture(across)  # corrects the vertical distance
+        return np.hypot(beyond, (self.y - height) / np.sqrt(1.0 + slope * slope)) - self.per_picture(width)
 
     def above(self, y: Numbers) -> Distance:
-        """Everything over a line."""
-        return self.y - self.each(y)
+        """Return the distance from the half plane above a horizontal line."""
+        return self.y - self.per_picture(y)

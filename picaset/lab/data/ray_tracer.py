@@ -1,29 +1,26 @@
-"""A small ray tracer: solids on a ground plane, lamps with shadows, dull and shiny surfaces, in grey or in colour.
+"""A small ray tracer: solids on a ground plane, lamps with shadows, matte and shiny surfaces, in grey or in colour.
 
     render    images of scenes
-    see       where the rays of the cameras end, which no lamp changes
-    light     what is seen there under some lamps
-    project   where points are in the pictures
+    see       the first surface on each camera ray, which does not depend on the lamps
+    light     the light that these surface points reflect to the camera
+    project   the position of points in the image
 
-Every pixel is the mean over a few rays. Units are free; the ground is the plane z = 0.
+A pixel is the mean over several rays. The unit of length is arbitrary; the ground is the plane z = 0.
 
-Dimensions:  B scenes   P solids   R rays   L lamps   C colours   H x W pixels
-
-Solids and where rays meet them: boxes, ellipsoids, cylinders and cones, anywhere, turned and stretched.
-
-Every solid is a unit shape under an affine map. A ray is carried into the solid's own coordinates, where the answer
-is a formula, and the distance along the ray is the same in both:
+A solid is the image of a unit shape under an affine map. Rays are transformed to the coordinates of the unit shape,
+where intersections have closed forms; distances along a ray are the same in both coordinates.
 
     box          |x|, |y|, |z| <= 1
     ellipsoid    x^2 + y^2 + z^2 <= 1
     cylinder     x^2 + y^2 <= 1, |z| <= 1
     cone         x^2 + y^2 <= ((1 - z) / 2)^2, |z| <= 1: its tip is at z = 1, its base at z = -1
 
-Dimensions:  B scenes   P solids of each   R rays of each   C colours
+Dimensions:  B scenes   P solids   R rays   M rays near a solid   L lamps   C colour channels   H x W pixels
 """
 
 import math
 from collections.abc import Callable, Iterator
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -35,21 +32,31 @@ from picaset.checks import check_positive
 
 KINDS = ("box", "ellipsoid", "cylinder", "cone")
 ABSENT = -1
-"""The kind of a slot without a solid."""
+"""Kind of an empty slot."""
+GROUND, SKY = -1, -2
+"""Owners of rays that end on no solid."""
 PARALLEL = 1e-9
-"""Below it, a direction counts as parallel to a face."""
+"""Threshold below which a direction counts as parallel to a face."""
+SHARPNESS = 5
+"""Base-2 logarithm of the exponent of highlights (Blinn 1977)."""
+SHADOW_OFFSET = 1e-3
+"""Distance of the end of a shadow ray from its surface, so that the surface does not shadow itself."""
+UP = (0.0, 0.0, 1.0)
+
+Coordinates = tuple[Tensor, ...]
+"""x, y and z of points or directions."""
 
 
 class Solids(NamedTuple):
-    """The solids of every scene; scenes with fewer than P have ``ABSENT`` kinds.
+    """The solids of each scene; unused slots have the kind ``ABSENT``.
 
     Shapes:
         kind       (B, P)          index into ``KINDS``
         centre     (B, P, 3)
-        turn       (B, P, 3, 3)    a rotation: its columns are the solid's own axes
-        half_size  (B, P, 3)       half the length along each of its axes
-        colour     (B, P, C)       what it reflects, from 0 to 1; C is 1 for grey, 3 for colour
-        shine      (B, P)          strength of the highlight, from 0 for a dull solid
+        turn       (B, P, 3, 3)    rotation matrix whose columns are the axes of the solid
+        half_size  (B, P, 3)       half the length along each axis of the solid
+        colour     (B, P, C)       reflectance from 0 to 1; C is 1 for grey, 3 for colour
+        shine      (B, P)          strength of the highlight, 0 for a matte solid
     """
 
     kind: Int[Tensor, "B P"]
@@ -60,206 +67,12 @@ class Solids(NamedTuple):
     shine: Float[Tensor, "B P"]
 
     def expand(self, count: int) -> "Solids":
-        """One scene, as many times."""
+        """Repeat a single scene ``count`` times."""
         return Solids(*(part.expand(count, *part.shape[1:]) for part in self))
 
 
-class Nearest(NamedTuple):
-    """Where each ray ends: how far away, on which solid (-1 for none), and the direction that surface faces."""
-
-    distance: Float[Tensor, "B R"]
-    owner: Int[Tensor, "B R"]
-    normal: Float[Tensor, "B R 3"]
-
-
-class Crossing(NamedTuple):
-    """Where a ray, given in a solid's own coordinates, enters it and leaves it; it misses where the first is larger."""
-
-    near: Tensor
-    far: Tensor
-
-
-def nearest(solids: Solids, start: Float[Tensor, "B 3"], direction: Float[Tensor, "B R 3"]) -> Nearest:
-    """The first surface that each ray meets from outside; directions have unit length."""
-    distance = direction.new_full(direction.shape[:2], torch.inf)
-    owner = torch.full(direction.shape[:2], -1)
-    for slot, kind, scene, ray in encounters(solids, start, direction):
-        near, far = CROSSINGS[kind](*into(solids, slot, scene, start, direction[scene, ray]))
-        before = distance[scene, ray]
-        hit = (near <= far) & (near > 0) & (near < before)
-        distance[scene, ray] = torch.where(hit, near, before)
-        owner[scene, ray] = torch.where(hit, slot, owner[scene, ray])
-    reached = start[:, None] + torch.where(owner < 0, 0.0, distance)[..., None] * direction
-    return Nearest(distance, owner, normals(solids, owner, reached))
-
-
-def blocked(
-    solids: Solids, start: Float[Tensor, "B 3"], direction: Float[Tensor, "B R 3"], *, limit: Float[Tensor, "B R"]
-) -> Bool[Tensor, "B R"]:
-    """Whether anything lies between a ray's start and its limit: between a lamp and what it might shine on."""
-    found = torch.zeros(direction.shape[:2], dtype=torch.bool)
-    for slot, kind, scene, ray in encounters(solids, start, direction):
-        near, far = CROSSINGS[kind](*into(solids, slot, scene, start, direction[scene, ray]))
-        found[scene, ray] |= (near <= far) & (far > 0) & (near < limit[scene, ray])
-    return found
-
-
-def encounters(
-    solids: Solids, start: Float[Tensor, "B 3"], direction: Float[Tensor, "B R 3"]
-) -> Iterator[tuple[int, int, Int[Tensor, " M"], Int[Tensor, " M"]]]:
-    """For each slot and kind, the rays that come near such a solid: those that meet a ball around it.
-
-    Most rays meet few solids, and whether one meets a ball is found for all of them by one product.
-    """
-    round_one = solids.kind == KINDS.index("ellipsoid")
-    radius = torch.where(round_one, solids.half_size.amax(dim=-1), solids.half_size.square().sum(dim=-1).sqrt())
-    away = solids.centre - start[:, None]  # (B, P, 3)
-    along = away @ direction.transpose(1, 2)  # (B, P, R): how far to the point of the ray that is closest
-    # A little more than the ball, so that rounding excludes nothing; from inside it, everything is near.
-    reach = away.square().sum(dim=-1) - 1.01 * radius.square() - 1e-4
-    close = along.clamp(min=0).square_() >= reach[..., None]
-    for slot in range(solids.kind.shape[1]):
-        kinds = solids.kind[:, slot]
-        for kind in range(len(KINDS)):
-            scenes = kinds == kind
-            if bool(scenes.any()):
-                near = close[:, slot] if bool(scenes.all()) else close[:, slot] & scenes[:, None]
-                scene, ray = torch.where(near)
-                yield slot, kind, scene, ray
-
-
-def into(
-    solids: Solids, slot: int, scene: Int[Tensor, " M"], start: Float[Tensor, "B 3"], direction: Float[Tensor, "M 3"]
-) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Rays in a solid's own coordinates, as x, y and z of their starts and of their directions."""
-    shrink = solids.turn[:, slot] / solids.half_size[:, slot][:, None]  # (B, 3, 3): world to unit shape
-    origin = carried(start - solids.centre[:, slot], shrink)
-    return tuple(part[scene] for part in origin), carried(direction, shrink[scene])
-
-
-def carried(vectors: Float[Tensor, "M 3"], maps: Float[Tensor, "M 3 3"]) -> tuple[Tensor, ...]:
-    return tuple(dot(vectors, maps[..., axis]) for axis in range(3))
-
-
-def dot(one: Float[Tensor, "*S 3"], other: Float[Tensor, "*S 3"]) -> Float[Tensor, "*S"]:
-    """The inner product; spelled out, because a sum over three numbers is slow."""
-    return one[..., 0] * other[..., 0] + one[..., 1] * other[..., 1] + one[..., 2] * other[..., 2]
-
-
-def box_crossing(origin: tuple[Tensor, ...], towards: tuple[Tensor, ...]) -> Crossing:
-    near = far = None
-    for place, way in zip(origin, towards, strict=True):
-        entering, leaving = slab(place, way)
-        near = entering if near is None else torch.maximum(near, entering)
-        far = leaving if far is None else torch.minimum(far, leaving)
-    assert near is not None
-    assert far is not None
-    return Crossing(near, far)
-
-
-def ellipsoid_crossing(origin: tuple[Tensor, ...], towards: tuple[Tensor, ...]) -> Crossing:
-    (x, y, z), (a, b, c) = origin, towards
-    return roots(a * a + b * b + c * c, x * a + y * b + z * c, x * x + y * y + z * z - 1)
-
-
-def cylinder_crossing(origin: tuple[Tensor, ...], towards: tuple[Tensor, ...]) -> Crossing:
-    (x, y, z), (a, b, c) = origin, towards
-    side = roots(a * a + b * b, x * a + y * b, x * x + y * y - 1)
-    ends = slab(z, c)
-    return Crossing(torch.maximum(side.near, ends.near), torch.minimum(side.far, ends.far))
-
-
-def cone_crossing(origin: tuple[Tensor, ...], towards: tuple[Tensor, ...]) -> Crossing:
-    """The quadric is a double cone; a root counts where it is on the half below the tip."""
-    (x, y, z), (a, b, c) = origin, towards
-    height, fall = (1 - z) / 2, -c / 2
-    square, half, rest = a * a + b * b - fall * fall, x * a + y * b - height * fall, x * x + y * y - height * height
-    square = torch.where(square.abs() < PARALLEL, PARALLEL, square)
-    inside = half * half - square * rest
-    root = inside.clamp(min=0).sqrt()
-    base = (-1 - z) / torch.where(c.abs() < PARALLEL, PARALLEL, c)
-    candidates = list[tuple[Tensor, Tensor]]()
-    for at in ((-half - root) / square, (-half + root) / square):
-        along = z + at * c
-        candidates.append((at, (inside >= 0) & (along >= -1) & (along <= 1)))
-    radius = (x + base * a).square() + (y + base * b).square()
-    candidates.append((base, (radius <= 1) & (c.abs() > PARALLEL)))
-    near = torch.stack([torch.where(counts, at, torch.inf) for at, counts in candidates]).amin(dim=0)
-    far = torch.stack([torch.where(counts, at, -torch.inf) for at, counts in candidates]).amax(dim=0)
-    return Crossing(near, far)
-
-
-def slab(place: Tensor, way: Tensor) -> Crossing:
-    """Between two parallel planes at -1 and 1."""
-    pace = 1 / torch.where(way.abs() < PARALLEL, PARALLEL, way)
-    one, other = (-1 - place) * pace, (1 - place) * pace
-    return Crossing(torch.minimum(one, other), torch.maximum(one, other))
-
-
-def roots(square: Tensor, half: Tensor, rest: Tensor) -> Crossing:
-    """Of square t^2 + 2 half t + rest = 0; without any, what a miss looks like."""
-    square = square.clamp(min=PARALLEL)  # along a cylinder, the ends decide
-    inside = half * half - square * rest
-    root = inside.clamp(min=0).sqrt()
-    pace = 1 / square
-    misses = inside < 0
-    return Crossing(((-half - root) * pace).masked_fill(misses, torch.inf), (-half + root) * pace)
-
-
-CROSSINGS: tuple[Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], Crossing], ...] = (
-    box_crossing,
-    ellipsoid_crossing,
-    cylinder_crossing,
-    cone_crossing,
-)
-"""By kind."""
-
-
-def normals(solids: Solids, owner: Int[Tensor, "B R"], point: Float[Tensor, "B R 3"]) -> Float[Tensor, "B R 3"]:
-    """The outward direction of the surface at a point of it; zero where there is no surface."""
-    facing = torch.zeros_like(point)
-    slots = owner.clamp(min=0)
-    kinds = torch.where(owner >= 0, solids.kind.gather(1, slots), ABSENT)
-    for kind, name in enumerate(KINDS):
-        scene, ray = torch.where(kinds == kind)
-        slot = slots[scene, ray]
-        turn, half_size = solids.turn[scene, slot], solids.half_size[scene, slot]
-        own = torch.stack(carried(point[scene, ray] - solids.centre[scene, slot], turn), dim=1) / half_size
-        # Normals are carried by the transposed inverse of the map of the points.
-        outward = torch.stack(carried(own_normals(name, own) / half_size, turn.transpose(1, 2)), dim=1)
-        facing[scene, ray] = normalize(outward, dim=-1)
-    return facing
-
-
-def own_normals(kind: str, own: Float[Tensor, "M 3"]) -> Float[Tensor, "M 3"]:
-    """Of the unit shape, at a point of its surface, of any length."""
-    if kind == "ellipsoid":
-        return own
-    if kind == "box":
-        return own.sign() * (own.abs() == own.abs().amax(dim=-1, keepdim=True))
-    x, y, z = own.unbind(dim=-1)
-    radius = (x * x + y * y).sqrt()
-    if kind == "cylinder":
-        on_end = z.abs() > radius
-        side = torch.stack([x, y, torch.zeros_like(z)], dim=-1)
-    else:
-        on_end = z + 1 < (1 - z) / 2 - radius
-        side = torch.stack([x, y, radius / 2], dim=-1)
-    end = torch.stack([torch.zeros_like(x), torch.zeros_like(y), z.sign()], dim=-1)
-    return torch.where(on_end[:, None], end, side)
-
-
-SHARPNESS = 5
-"""The exponent of highlights, as a power of two (Blinn 1977)."""
-ABOVE = 1e-3
-"""How far above a surface a shadow ray starts, so that it does not meet that surface again."""
-UPWARDS = (0.0, 0.0, 1.0)
-GROUND, SKY = -1, -2
-"""Owners of rays that end on no solid."""
-
-
 class Cameras(NamedTuple):
-    """Where each scene is seen from, what is in the middle of the picture, and how wide the picture is, in degrees."""
+    """Position, point in the centre of the image, and horizontal field of view in degrees, for each scene."""
 
     position: Float[Tensor, "B 3"]
     target: Float[Tensor, "B 3"]
@@ -267,7 +80,7 @@ class Cameras(NamedTuple):
 
 
 class Lamps(NamedTuple):
-    """Where light comes from: lamps at places, and a share that comes from everywhere and casts no shadow."""
+    """Point lamps, and ambient light, which casts no shadow."""
 
     position: Float[Tensor, "B L 3"]
     strength: Float[Tensor, "B L"]
@@ -275,20 +88,35 @@ class Lamps(NamedTuple):
 
 
 class Background(NamedTuple):
-    """The colours of the ground and of the sky."""
+    """Colours of the ground and of the sky."""
 
     ground: Float[Tensor, "B C"]
     sky: Float[Tensor, "B C"]
 
 
-class Seen(NamedTuple):
-    """Where rays end.
+class Intersections(NamedTuple):
+    """Distance to the first solid on each ray, its slot (-1 for none), and the outward normal of its surface."""
+
+    distance: Float[Tensor, "B R"]
+    owner: Int[Tensor, "B R"]
+    normal: Float[Tensor, "B R 3"]
+
+
+class Interval(NamedTuple):
+    """Distances at which a ray enters and leaves a solid; the ray misses it if ``near`` is larger than ``far``."""
+
+    near: Tensor
+    far: Tensor
+
+
+class SurfacePoints(NamedTuple):
+    """The points where camera rays end.
 
     Shapes:
-        owner      (B, R)       which solid, ``GROUND`` or ``SKY``
+        owner      (B, R)       slot of the solid, ``GROUND`` or ``SKY``
         point      (B, R, 3)
         normal     (B, R, 3)
-        towards    (B, R, 3)    the direction back to the camera
+        towards    (B, R, 3)    direction to the camera
         colour     (B, R, C)
         shine      (B, R)
     """
@@ -311,16 +139,16 @@ def render(
     samples: int = 2,
     stretch: float = 1.0,
 ) -> Float[Tensor, "B C H W"]:
-    """Images with values from 0 to 1.
+    """Render images with values from 0 to 1.
 
     Args:
-        solids: What stands there.
-        cameras: One for each scene.
-        lamps: As many for each scene.
-        background: Ground and sky.
+        solids: Solids of each scene.
+        cameras: One camera per scene.
+        lamps: Lamps of each scene.
+        background: Colours of ground and sky.
         size: Height and width in pixels.
-        samples: Rays of a pixel, in each direction.
-        stretch: How much wider than high a pixel is: 1.5 shows a picture of 3 : 2 in a square.
+        samples: Number of rays of a pixel in each direction.
+        stretch: Width divided by height of the area that a pixel shows; 1.5 shows a 3 : 2 view in a square image.
 
     Example:
         >>> one = torch.ones(1, 1)
@@ -332,8 +160,8 @@ def render(
         torch.Size([1, 3, 48, 64])
     """
     check_positive(caller="render", height=size[0], width=size[1], samples=samples)
-    seen = see(solids, cameras, background, size=size, samples=samples, stretch=stretch)
-    return to_pixels(light(seen, solids, lamps), size, samples)
+    points = see(solids, cameras, background, size=size, samples=samples, stretch=stretch)
+    return to_pixels(light(points, solids, lamps), size, samples)
 
 
 def see(
@@ -344,63 +172,71 @@ def see(
     size: tuple[int, int],
     samples: int = 2,
     stretch: float = 1.0,
-) -> Seen:
-    """Where the rays of the cameras end; lamps come later, so that several lightings cost one search."""
+) -> SurfacePoints:
+    """Return the first surface point on each camera ray, which :func:`light` can use with several sets of lamps."""
     direction = rays(cameras, size=(samples * size[0], samples * size[1]), stretch=stretch)
-    found = nearest(solids, cameras.position, direction)
+    first = nearest(solids, cameras.position, direction)
     start = cameras.position[:, None]
-    down = -start[..., 2] / direction[..., 2].clamp(max=-1e-9)  # where a falling ray meets the ground
-    falls = (direction[..., 2] < 0) & (start[..., 2] > 0)
-    on_ground = falls & (down < found.distance)
-    distance = torch.where(on_ground, down, found.distance)
-    owner = torch.where(on_ground, GROUND, torch.where(distance.isfinite(), found.owner, SKY))
+    to_ground = -start[..., 2] / direction[..., 2].clamp(max=-1e-9)
+    descends = (direction[..., 2] < 0) & (start[..., 2] > 0)
+    on_ground = descends & (to_ground < first.distance)
+    distance = torch.where(on_ground, to_ground, first.distance)
+    owner = torch.where(on_ground, GROUND, torch.where(distance.isfinite(), first.owner, SKY))
     slot = owner.clamp(min=0)
     colour = solids.colour.gather(1, slot[..., None].expand(-1, -1, solids.colour.shape[-1]))
     colour = torch.where((owner == GROUND)[..., None], background.ground[:, None], colour)
     colour = torch.where((owner == SKY)[..., None], background.sky[:, None], colour)
-    return Seen(
+    return SurfacePoints(
         owner=owner,
         point=start + torch.where(distance.isfinite(), distance, 0.0)[..., None] * direction,
-        normal=torch.where(on_ground[..., None], torch.tensor(UPWARDS), found.normal),
+        normal=torch.where(on_ground[..., None], torch.tensor(UP), first.normal),
         towards=-direction,
         colour=colour,
         shine=solids.shine.gather(1, slot) * (owner >= 0),
     )
 
 
-def light(seen: Seen, solids: Solids, lamps: Lamps) -> Float[Tensor, "B R C"]:
-    """What each ray brings back: ambient and diffuse light times the colour, highlights on top; sky as it is."""
-    bright = lamps.ambient[:, None].expand(seen.shine.shape)
-    glare = torch.zeros_like(seen.shine)
-    point = seen.point + ABOVE * seen.normal
-    looks = dot(seen.normal, seen.towards)
+def light(points: SurfacePoints, solids: Solids, lamps: Lamps) -> Float[Tensor, "B R C"]:
+    """Return the light of each ray: ambient and diffuse reflection, and highlights; the sky keeps its colour."""
+    diffuse = lamps.ambient[:, None].expand(points.shine.shape)
+    specular = torch.zeros_like(points.shine)
+    lifted = points.point + SHADOW_OFFSET * points.normal
+    camera_cosine = dot(points.normal, points.towards)
     for index in range(lamps.position.shape[1]):
         lamp = lamps.position[:, index]
-        way = lamp[:, None] - point
-        far = dot(way, way).sqrt()
-        way = way / far[..., None]
-        faces = dot(seen.normal, way).clamp(min=0)
-        reaches = lamps.strength[:, index, None] * ~blocked(solids, lamp, -way, limit=far) * (faces > 0)
-        # The normal against the direction half-way between lamp and camera, whose length is a matter of their angle.
-        sharp = (faces + looks) / (2 + 2 * dot(way, seen.towards)).clamp(min=1e-6).sqrt()
+        to_lamp = lamp[:, None] - lifted
+        distance = dot(to_lamp, to_lamp).sqrt()
+        to_lamp = to_lamp / distance[..., None]
+        lamp_cosine = dot(points.normal, to_lamp).clamp(min=0)
+        lit = ~blocked(solids, lamp, -to_lamp, limit=distance)
+        received = lamps.strength[:, index, None] * lit * (lamp_cosine > 0)
+        # Cosine between the normal and the direction half-way between lamp and camera, normalized by its length.
+        highlight = (lamp_cosine + camera_cosine) / (2 + 2 * dot(to_lamp, points.towards)).clamp(min=1e-6).sqrt()
         for _ in range(SHARPNESS):
-            sharp = sharp.square()
-        bright = bright + reaches * faces
-        glare = glare + reaches * sharp
-    lit = seen.colour * bright[..., None] + (seen.shine * glare)[..., None]
-    return torch.where((seen.owner == SKY)[..., None], seen.colour, lit)
+            highlight = highlight.square()
+        diffuse = diffuse + received * lamp_cosine
+        specular = specular + received * highlight
+    reflected = points.colour * diffuse[..., None] + (points.shine * specular)[..., None]
+    return torch.where((points.owner == SKY)[..., None], points.colour, reflected)
+
+
+def to_pixels(values: Float[Tensor, "B R C"], size: tuple[int, int], samples: int) -> Float[Tensor, "B C H W"]:
+    """Clamp the light of each ray to [0, 1] and average over the rays of each pixel."""
+    height, width = size
+    blocks = values.reshape(len(values), height, samples, width, samples, -1)
+    return blocks.clamp(0, 1).mean(dim=(2, 4)).permute(0, 3, 1, 2)
 
 
 def rays(cameras: Cameras, *, size: tuple[int, int], stretch: float = 1.0) -> Float[Tensor, "B R 3"]:
-    """Unit directions through the middle of every pixel, row by row from the top left; the width has the angle."""
+    """Return unit directions through the centre of every pixel, row by row from the top left."""
     height, width = size
-    ahead, right, upwards = axes(cameras)
+    forward, right, up = camera_axes(cameras)
     reach = torch.tan(cameras.degrees * (math.pi / 360))[:, None, None]
     across = (2 * torch.arange(width) + 1) / width - 1
     down = (2 * torch.arange(height) + 1 - height) / (stretch * width)
     rows, columns = torch.meshgrid(down, across, indexing="ij")
     sideways = columns.flatten()[None, :, None] * reach * right[:, None]
-    return normalize(ahead[:, None] + sideways - rows.flatten()[None, :, None] * reach * upwards[:, None], dim=-1)
+    return normalize(forward[:, None] + sideways - rows.flatten()[None, :, None] * reach * up[:, None], dim=-1)
 
 
 def project(
@@ -410,35 +246,192 @@ def project(
     aspect: float = 1.0,
     stretch: float | Float[Tensor, "B 1"] = 1.0,
 ) -> Float[Tensor, "B P 2"]:
-    """How far right and down points are in the picture, from 0 to 1 where they are inside of it.
+    """Return the position of points in the image, to the right and down, from 0 to 1 inside the image.
 
-    ``aspect`` is the number of pixels of a row divided by that of a column; ``stretch`` is that of :func:`render`, or
-    that of each picture.
+    Args:
+        points: Points of each scene.
+        cameras: One camera per scene.
+        aspect: Width divided by height of the image in pixels.
+        stretch: As in :func:`render`, for all images or one per image.
 
     Example:
         >>> cameras = Cameras(torch.tensor([[0, -6.0, 3]]), torch.tensor([[0, 0, 1.0]]), torch.tensor([40.0]))
         >>> project(torch.tensor([[[0, 0, 1.0]]]), cameras)
         tensor([[[0.5000, 0.5000]]])
     """
-    ahead, right, upwards = axes(cameras)
-    way = points - cameras.position[:, None]
-    depth, across, above = (dot(way, axis[:, None].expand_as(way)) for axis in (ahead, right, upwards))
+    offset = points - cameras.position[:, None]
+    depth, across, above = (dot(offset, axis[:, None].expand_as(offset)) for axis in camera_axes(cameras))
     reach = depth * torch.tan(cameras.degrees * (math.pi / 360))[:, None]
     return torch.stack([across / reach, -above / reach * (stretch * aspect)], dim=-1) / 2 + 0.5
 
 
-def axes(cameras: Cameras) -> tuple[Float[Tensor, "B 3"], Float[Tensor, "B 3"], Float[Tensor, "B 3"]]:
-    """Ahead, to the right and upwards, as each camera sees it."""
-    ahead = normalize(cameras.target - cameras.position, dim=-1)
-    right = torch.cross(ahead, torch.tensor(UPWARDS).expand_as(ahead), dim=-1)
-    # A camera that looks straight down has no horizon; any right will do.
-    level = dot(right, right)[..., None] > 1e-12
-    right = normalize(torch.where(level, right, torch.tensor([1.0, 0.0, 0.0])), dim=-1)
-    return ahead, right, torch.cross(right, ahead, dim=-1)
+def camera_axes(cameras: Cameras) -> tuple[Float[Tensor, "B 3"], Float[Tensor, "B 3"], Float[Tensor, "B 3"]]:
+    """Return the forward, right and up direction of each camera."""
+    forward = normalize(cameras.target - cameras.position, dim=-1)
+    right = torch.cross(forward, torch.tensor(UP).expand_as(forward), dim=-1)
+    # The right direction of a camera that looks straight down is undefined; any horizontal one will do.
+    defined = dot(right, right)[..., None] > 1e-12
+    right = normalize(torch.where(defined, right, torch.tensor([1.0, 0.0, 0.0])), dim=-1)
+    return forward, right, torch.cross(right, forward, dim=-1)
 
 
-def to_pixels(brought: Float[Tensor, "B R C"], size: tuple[int, int], samples: int) -> Float[Tensor, "B C H W"]:
-    """The mean over the rays of each pixel, kept from 0 to 1."""
-    height, width = size
-    blocks = brought.reshape(len(brought), height, samples, width, samples, -1)
-    return blocks.clamp(0, 1).mean(dim=(2, 4)).permute(0, 3, 1, 2)
+def nearest(solids: Solids, start: Float[Tensor, "B 3"], direction: Float[Tensor, "B R 3"]) -> Intersections:
+    """Return the first surface that each ray enters; directions have unit length."""
+    distance = direction.new_full(direction.shape[:2], torch.inf)
+    owner = torch.full(direction.shape[:2], -1)
+    for slot, scene, ray, (near, far) in intersections(solids, start, direction):
+        previous = distance[scene, ray]
+        closer = (near <= far) & (near > 0) & (near < previous)
+        distance[scene, ray] = torch.where(closer, near, previous)
+        owner[scene, ray] = torch.where(closer, slot, owner[scene, ray])
+    point = start[:, None] + torch.where(owner < 0, 0.0, distance)[..., None] * direction
+    return Intersections(distance, owner, normals(solids, owner, point))
+
+
+def blocked(
+    solids: Solids, start: Float[Tensor, "B 3"], direction: Float[Tensor, "B R 3"], *, limit: Float[Tensor, "B R"]
+) -> Bool[Tensor, "B R"]:
+    """Return whether a solid lies on each ray between its start, a lamp, and the distance ``limit``."""
+    hit = torch.zeros(direction.shape[:2], dtype=torch.bool)
+    for _, scene, ray, (near, far) in intersections(solids, start, direction):
+        hit[scene, ray] |= (near <= far) & (far > 0) & (near < limit[scene, ray])
+    return hit
+
+
+def intersections(
+    solids: Solids, start: Float[Tensor, "B 3"], direction: Float[Tensor, "B R 3"]
+) -> Iterator[tuple[int, Int[Tensor, " M"], Int[Tensor, " M"], Interval]]:
+    """Yield, for each slot and kind, the rays that may meet such a solid and the interval in which they are inside it.
+
+    Only rays that meet a ball around the solid are considered, which one matrix product decides for all rays.
+    """
+    is_ellipsoid = solids.kind == KINDS.index("ellipsoid")
+    radius = torch.where(is_ellipsoid, solids.half_size.amax(dim=-1), solids.half_size.square().sum(dim=-1).sqrt())
+    offset = solids.centre - start[:, None]  # (B, P, 3)
+    along = offset @ direction.transpose(1, 2)  # (B, P, R): distance to the point of the ray nearest to the centre
+    # The ball is enlarged a little against rounding; a start inside the ball makes the bound negative.
+    bound = offset.square().sum(dim=-1) - 1.01 * radius.square() - 1e-4
+    close = along.clamp(min=0).square_() >= bound[..., None]
+    for slot in range(solids.kind.shape[1]):
+        kinds = solids.kind[:, slot]
+        for kind, interval in enumerate(INTERVALS):
+            of_kind = kinds == kind
+            if bool(of_kind.any()):
+                near = close[:, slot] if bool(of_kind.all()) else close[:, slot] & of_kind[:, None]
+                scene, ray = torch.where(near)
+                yield slot, scene, ray, interval(*to_unit_shape(solids, slot, scene, start, direction[scene, ray]))
+
+
+def to_unit_shape(
+    solids: Solids, slot: int, scene: Int[Tensor, " M"], start: Float[Tensor, "B 3"], direction: Float[Tensor, "M 3"]
+) -> tuple[Coordinates, Coordinates]:
+    """Transform starts and directions of rays to the coordinates of the unit shape of a solid."""
+    matrix = solids.turn[:, slot] / solids.half_size[:, slot][:, None]  # (B, 3, 3)
+    origin = transformed(start - solids.centre[:, slot], matrix)
+    return tuple(part[scene] for part in origin), transformed(direction, matrix[scene])
+
+
+def transformed(vectors: Float[Tensor, "M 3"], matrices: Float[Tensor, "M 3 3"]) -> Coordinates:
+    return tuple(dot(vectors, matrices[..., axis]) for axis in range(3))
+
+
+def dot(first: Float[Tensor, "*S 3"], second: Float[Tensor, "*S 3"]) -> Float[Tensor, "*S"]:
+    """Return the inner product; written out because a sum over a dimension of three is slow."""
+    return first[..., 0] * second[..., 0] + first[..., 1] * second[..., 1] + first[..., 2] * second[..., 2]
+
+
+def box_interval(origin: Coordinates, direction: Coordinates) -> Interval:
+    slabs = [slab_interval(position, component) for position, component in zip(origin, direction, strict=True)]
+    near, far = zip(*slabs, strict=True)
+    return Interval(reduce(torch.maximum, near), reduce(torch.minimum, far))
+
+
+def ellipsoid_interval(origin: Coordinates, direction: Coordinates) -> Interval:
+    (x, y, z), (a, b, c) = origin, direction
+    return quadratic_interval(a * a + b * b + c * c, x * a + y * b + z * c, x * x + y * y + z * z - 1)
+
+
+def cylinder_interval(origin: Coordinates, direction: Coordinates) -> Interval:
+    (x, y, z), (a, b, c) = origin, direction
+    side = quadratic_interval(a * a + b * b, x * a + y * b, x * x + y * y - 1)
+    ends = slab_interval(z, c)
+    return Interval(torch.maximum(side.near, ends.near), torch.minimum(side.far, ends.far))
+
+
+def cone_interval(origin: Coordinates, direction: Coordinates) -> Interval:
+    """Intersect a ray with a cone; of the roots, which belong to a double cone, those below the tip count."""
+    (x, y, z), (a, b, c) = origin, direction
+    radius, slope = (1 - z) / 2, -c / 2
+    square, half, rest = a * a + b * b - slope * slope, x * a + y * b - radius * slope, x * x + y * y - radius * radius
+    square = torch.where(square.abs() < PARALLEL, PARALLEL, square)
+    discriminant = half * half - square * rest
+    root = discriminant.clamp(min=0).sqrt()
+    base = (-1 - z) / torch.where(c.abs() < PARALLEL, PARALLEL, c)
+    candidates = list[tuple[Tensor, Tensor]]()
+    for distance in ((-half - root) / square, (-half + root) / square):
+        height = z + distance * c
+        candidates.append((distance, (discriminant >= 0) & (height >= -1) & (height <= 1)))
+    base_radius = (x + base * a).square() + (y + base * b).square()
+    candidates.append((base, (base_radius <= 1) & (c.abs() > PARALLEL)))
+    near = torch.stack([torch.where(valid, distance, torch.inf) for distance, valid in candidates]).amin(dim=0)
+    far = torch.stack([torch.where(valid, distance, -torch.inf) for distance, valid in candidates]).amax(dim=0)
+    return Interval(near, far)
+
+
+def slab_interval(position: Tensor, component: Tensor) -> Interval:
+    """Return where a ray is between two parallel planes at -1 and 1."""
+    inverse = 1 / torch.where(component.abs() < PARALLEL, PARALLEL, component)
+    first, second = (-1 - position) * inverse, (1 - position) * inverse
+    return Interval(torch.minimum(first, second), torch.maximum(first, second))
+
+
+def quadratic_interval(square: Tensor, half: Tensor, rest: Tensor) -> Interval:
+    """Return where square t^2 + 2 half t + rest <= 0; without real roots, ``near`` is infinite."""
+    square = square.clamp(min=PARALLEL)  # along a cylinder, its ends decide
+    discriminant = half * half - square * rest
+    root = discriminant.clamp(min=0).sqrt()
+    inverse = 1 / square
+    return Interval(((-half - root) * inverse).masked_fill(discriminant < 0, torch.inf), (-half + root) * inverse)
+
+
+INTERVALS: tuple[Callable[[Coordinates, Coordinates], Interval], ...] = (
+    box_interval,
+    ellipsoid_interval,
+    cylinder_interval,
+    cone_interval,
+)
+"""Intersection function of each kind, in the order of ``KINDS``."""
+
+
+def normals(solids: Solids, owner: Int[Tensor, "B R"], point: Float[Tensor, "B R 3"]) -> Float[Tensor, "B R 3"]:
+    """Return the outward normal at points on the surface of their owner; zero for rays without an owner."""
+    result = torch.zeros_like(point)
+    slots = owner.clamp(min=0)
+    kinds = torch.where(owner >= 0, solids.kind.gather(1, slots), ABSENT)
+    for kind, name in enumerate(KINDS):
+        scene, ray = torch.where(kinds == kind)
+        slot = slots[scene, ray]
+        turn, half_size = solids.turn[scene, slot], solids.half_size[scene, slot]
+        local = torch.stack(transformed(point[scene, ray] - solids.centre[scene, slot], turn), dim=1) / half_size
+        # Normals transform by the inverse transpose of the map of points.
+        outward = torch.stack(transformed(local_normals(name, local) / half_size, turn.transpose(1, 2)), dim=1)
+        result[scene, ray] = normalize(outward, dim=-1)
+    return result
+
+
+def local_normals(kind: str, point: Float[Tensor, "M 3"]) -> Float[Tensor, "M 3"]:
+    """Return normals of the unit shape at points on its surface; their length is arbitrary."""
+    if kind == "ellipsoid":
+        return point
+    if kind == "box":
+        return point.sign() * (point.abs() == point.abs().amax(dim=-1, keepdim=True))
+    x, y, z = point.unbind(dim=-1)
+    radius = (x * x + y * y).sqrt()
+    if kind == "cylinder":
+        on_end = z.abs() > radius
+        side = torch.stack([x, y, torch.zeros_like(z)], dim=-1)
+    else:
+        on_end = z + 1 < (1 - z) / 2 - radius
+        side = torch.stack([x, y, radius / 2], dim=-1)
+    end = torch.stack([torch.zeros_like(x), torch.zeros_like(y), z.sign()], dim=-1)
+    return torch.where(on_end[:, None], end, side)

@@ -1,13 +1,13 @@
-"""Where the objects of generated scenes stand, by the rules of CLEVR's program (Johnson et al. 2017).
+"""Positions and properties of the objects of generated scenes, by the rules of CLEVR (Johnson et al. 2017).
 
-Three to ten objects; places uniform in a square, at least 0.25 between any two, and at least 0.4 between their
-centres along the camera's left-right and front-behind directions, so that "left of" is never in doubt. An object that
-fits nowhere in 50 tries makes the scene start again.
+A scene has three to ten objects. Positions are uniform in a square; surfaces are at least 0.25 apart, and centres at
+least 0.4 apart along the left-right and front-behind directions of the camera, so that "left of" is unambiguous. If no
+position for an object is found in 50 tries, the scene is started again.
 
-Dimensions:  B scenes   K = 10 slots   A = 4 properties
+Dimensions:  B scenes   K = 10 slots   A = 4 properties   T positions tried together
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,25 +15,28 @@ from numpy.typing import NDArray
 from picaset.lab.data.scenes import EXTENT, MOST_OBJECTS, NUM_VALUES
 
 FEWEST_OBJECTS = 3
+"""Smallest number of objects in a scene."""
 RADII = np.array([0.35, 0.7])
-"""Of small and large objects; half of their height, too."""
-APART, MARGIN = 0.25, 0.4
-TRIES, TOGETHER = 50, 10
+"""Radii, which are also half the heights, of small and large objects."""
+MIN_GAP, MIN_OFFSET = 0.25, 0.4
+"""Smallest distance between surfaces, and between centres along the directions of the camera."""
+MAX_TRIES, TRIES_PER_ROUND = 50, 10
 CAMERA = np.array([7.48, -6.5, 5.34])
-"""Where the camera stands, before it is moved by up to CAMERA_JITTER in each direction; it looks at the origin."""
+"""Mean position of the camera, which looks at the origin."""
 CAMERA_JITTER = 0.5
+"""Largest displacement of the camera from its mean position, in each coordinate."""
 
 Numbers = NDArray[np.float64]
 
 
 class Layouts(NamedTuple):
-    """Objects and the camera of every scene; slots at or beyond ``num_objects`` are empty.
+    """Objects and cameras of scenes; slots from ``num_objects`` on are empty.
 
     Shapes:
         num_objects  (B,)
-        places       (B, K, 2)
+        places       (B, K, 2)    positions on the ground
         properties   (B, K, A)    indices into the values of ``PROPERTIES``
-        turns        (B, K)       degrees about the vertical
+        turns        (B, K)       rotation about the vertical in degrees
         cameras      (B, 3)
     """
 
@@ -43,14 +46,9 @@ class Layouts(NamedTuple):
     turns: Numbers
     cameras: Numbers
 
-    def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | slice) -> "Layouts":
-        return Layouts(
-            self.num_objects[chosen],
-            self.places[chosen],
-            self.properties[chosen],
-            self.turns[chosen],
-            self.cameras[chosen],
-        )
+    def where(self, selection: NDArray[np.bool_] | NDArray[np.int64] | slice) -> "Layouts":
+        """Select scenes."""
+        return Layouts(*(cast(Any, part)[selection] for part in self))
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -62,7 +60,7 @@ class Layouts(NamedTuple):
 
 
 def draw_layouts(num_scenes: int, generator: np.random.Generator, *, num_objects: int | None = None) -> Layouts:
-    """Scenes that keep all distances, each with any number of objects, or with so many.
+    """Draw layouts that satisfy all distances; the number of objects is random unless it is given.
 
     Example:
         >>> layouts = draw_layouts(5, np.random.default_rng(0))
@@ -79,41 +77,41 @@ def draw_layouts(num_scenes: int, generator: np.random.Generator, *, num_objects
         turns=generator.uniform(0, 360, shape),
         cameras=CAMERA + generator.uniform(-CAMERA_JITTER, CAMERA_JITTER, (num_scenes, 3)),
     )
-    place_all(layouts, generator)
+    place_objects(layouts, generator)
     return layouts
 
 
-def place_all(layouts: Layouts, generator: np.random.Generator) -> None:
-    """Fill in the places: in every round, the first of a few tries that fits, for each scene that is not finished."""
+def place_objects(layouts: Layouts, generator: np.random.Generator) -> None:
+    """Fill in the positions by rejection sampling, one object of every unfinished scene per round."""
     placed, tries = np.zeros_like(layouts.num_objects), np.zeros_like(layouts.num_objects)
-    directions = level_directions(layouts.cameras)
+    directions = ground_directions(layouts.cameras)
     while (unfinished := np.flatnonzero(placed < layouts.num_objects)).size:
         slot = placed[unfinished]
-        places = generator.uniform(-EXTENT, EXTENT, (len(unfinished), TOGETHER, 2))
-        fits = keeps_away(layouts.where(unfinished), places, slot, directions[unfinished])  # (B, TOGETHER)
-        first, found = fits.argmax(axis=1), fits.any(axis=1)
-        chosen = unfinished[found]
-        layouts.places[chosen, slot[found]] = places[found, first[found]]
-        placed[chosen] += 1
-        tries[unfinished] += TOGETHER
-        tries[chosen] = 0
-        stuck = tries >= TRIES
+        candidates = generator.uniform(-EXTENT, EXTENT, (len(unfinished), TRIES_PER_ROUND, 2))
+        valid = is_free(layouts.where(unfinished), candidates, slot, directions[unfinished])  # (B, T)
+        first, any_valid = valid.argmax(axis=1), valid.any(axis=1)
+        scenes = unfinished[any_valid]
+        layouts.places[scenes, slot[any_valid]] = candidates[any_valid, first[any_valid]]
+        placed[scenes] += 1
+        tries[unfinished] += TRIES_PER_ROUND
+        tries[scenes] = 0
+        stuck = tries >= MAX_TRIES
         placed[stuck] = tries[stuck] = 0
 
 
-def level_directions(cameras: Numbers) -> Numbers:
-    """Ahead and to the right of each camera along the ground: (B, 2, 2)."""
-    ahead = -cameras[:, :2] / np.linalg.norm(cameras[:, :2], axis=1, keepdims=True)
-    right = np.stack([ahead[:, 1], -ahead[:, 0]], axis=1)
-    return np.stack([ahead, right], axis=1)
+def ground_directions(cameras: Numbers) -> Numbers:
+    """Return the forward and the right direction of each camera along the ground, (B, 2, 2)."""
+    forward = -cameras[:, :2] / np.linalg.norm(cameras[:, :2], axis=1, keepdims=True)
+    right = np.stack([forward[:, 1], -forward[:, 0]], axis=1)
+    return np.stack([forward, right], axis=1)
 
 
-def keeps_away(layouts: Layouts, places: Numbers, slot: NDArray[np.int64], directions: Numbers) -> NDArray[np.bool_]:
-    """Whether an object in ``slot`` may stand at each of some places, given those in the slots before it."""
-    away = places[:, :, None] - layouts.places[:, None]  # (B, T, K, 2)
+def is_free(layouts: Layouts, candidates: Numbers, slot: NDArray[np.int64], directions: Numbers) -> NDArray[np.bool_]:
+    """Return whether an object in ``slot`` fits at each candidate position beside the objects of earlier slots."""
+    offsets = candidates[:, :, None] - layouts.places[:, None]  # (B, T, K, 2)
     earlier = np.arange(MOST_OBJECTS) < slot[:, None]
     radii = layouts.radii
-    reach = radii + radii[np.arange(len(slot)), slot][:, None] + APART  # (B, K)
-    along = np.abs(away @ directions.transpose(0, 2, 1)[:, None]).min(axis=3)
-    collides = ((away**2).sum(axis=3) < reach[:, None] ** 2) | (along < MARGIN)
+    min_distance = radii + radii[np.arange(len(slot)), slot][:, None] + MIN_GAP  # (B, K)
+    along = np.abs(offsets @ directions.transpose(0, 2, 1)[:, None]).min(axis=3)
+    collides = ((offsets**2).sum(axis=3) < min_distance[:, None] ** 2) | (along < MIN_OFFSET)
     return ~collides.any(axis=2, where=earlier[:, None])

@@ -1,17 +1,13 @@
-"""Scenes: images, and the three to ten objects that stand in each, as CLEVR has them (Johnson et al. 2017).
+"""Scenes as in CLEVR (Johnson et al. 2017): images of up to ten objects, and the vectors that networks predict.
 
-An object has a place in [-3, 3] in each direction, the ground being z = 0, and four properties. Where a scene has fewer
-than ten objects, the slots that are left hold zeros and are absent.
+An object has coordinates in [-3, 3], the ground being z = 0, and four properties. Slots beyond the number of objects
+hold zeros and are marked absent. As a vector, an object is
 
-Dimensions:  F scenes   S pixels a side   K = 10 slots   A = 4 properties
+    presence | three coordinates, scaled from [-3, 3] to [0, 1] | shape | material | colour | size, each one-hot
 
-Objects as vectors, as networks predict them, and back.
+and an absent object is the zero vector.
 
-    presence | three coordinates, from [-3, 3] to [0, 1] | shape | material | colour | size, each one-hot
-
-Where there is no object, the vector is zero.
-
-Dimensions:  B scenes   K slots   A = 4 properties   V = 19 numbers of a vector
+Dimensions:  F or B scenes   S pixels a side   K slots, 10 in files   A = 4 properties   V = 19 numbers of a vector
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 MOST_OBJECTS = 10
+"""Largest number of objects in a scene."""
 EXTENT = 3.0
 """Coordinates lie in [-EXTENT, EXTENT]."""
 PROPERTIES: dict[str, tuple[str, ...]] = {
@@ -35,23 +32,29 @@ PROPERTIES: dict[str, tuple[str, ...]] = {
     "color": ("gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow"),
     "size": ("small", "large"),
 }
-"""What an object can be, by the names in CLEVR's files."""
+"""Values of each property, as CLEVR's files name them."""
 NUM_VALUES = tuple(len(values) for values in PROPERTIES.values())
-"""Values of each property."""
+"""Number of values of each property."""
+PRESENCE, COORDINATES, PROPERTY_VALUES = 0, slice(1, 4), slice(4, None)
+"""Indices of the parts of a vector."""
+DIM = 4 + sum(NUM_VALUES)
+"""Length of a vector."""
+SPLITS = tuple(accumulate((1, 3, *NUM_VALUES)))[:-1]
+"""Indices at which a vector is split into presence, coordinates and each property."""
 
-Row = np.dtype[np.void]
+RowType = np.dtype[np.void]
 
 
 @dataclass(frozen=True)
 class Scenes:
-    """Images with what is in them.
+    """Images and the objects in them.
 
     Shapes:
-        images        (F, S, S, 3)    bytes, often mapped from a file
-        present       (F, K)          whether a slot holds an object
+        images        (F, S, S, 3)    bytes, often memory-mapped
+        present       (F, K)          True where a slot holds an object
         coordinates   (F, K, 3)
         properties    (F, K, A)       indices into the values of ``PROPERTIES``
-        aspects       (F,)            width over height of each image before it was made a square
+        aspects       (F,)            width divided by height of each image before it was resized to a square
     """
 
     images: UInt8[np.ndarray, "F S S 3"]
@@ -65,8 +68,22 @@ class Scenes:
         return len(self.images)
 
 
+class Objects(NamedTuple):
+    """Objects decoded from vectors.
+
+    Shapes:
+        presence      (B, K)       1 where there is an object; in predictions, the confidence that there is one
+        coordinates   (B, K, 3)    in [-3, 3]
+        properties    (B, K, A)    indices into the values of ``PROPERTIES``
+    """
+
+    presence: Float[Tensor, "B K"]
+    coordinates: Float[Tensor, "B K 3"]
+    properties: Int[Tensor, "B K A"]
+
+
 def in_words(properties: Sequence[int] | Int[np.ndarray, " A"]) -> str:
-    """An object's properties as one says them.
+    """Describe an object by its properties.
 
     Example:
         >>> in_words([2, 1, 3, 1])
@@ -78,26 +95,22 @@ def in_words(properties: Sequence[int] | Int[np.ndarray, " A"]) -> str:
     return f"{size} {colour} {material} {shape}"
 
 
-def row_of(size: int) -> Row:
-    """One scene in a file: its image, and for each slot presence, coordinates and the indices of the properties."""
+def row_type(size: int) -> RowType:
+    """Return the dtype of a scene in a file: its image, and presence, coordinates and property indices per slot."""
     width = 1 + 3 + len(PROPERTIES)
     return np.dtype([("image", "u1", (size, size, 3)), ("objects", "<f4", (MOST_OBJECTS, width))])
 
 
-def rows_from(images: NDArray[np.uint8], objects: NDArray[np.float32], row: Row) -> Iterator[bytes]:
-    """Scenes as the bytes of their rows."""
+def scene_rows(images: NDArray[np.uint8], objects: NDArray[np.float32]) -> Iterator[bytes]:
+    """Yield each scene as the bytes of a row of a file."""
+    row = np.zeros((), dtype=row_type(images.shape[1]))
     for image, slots in zip(images, objects, strict=True):
-        yield row_bytes(image, slots, row)
+        row["image"], row["objects"] = image, slots
+        yield row.tobytes()
 
 
-def row_bytes(image: NDArray[np.uint8], slots: NDArray[np.float32], row: Row) -> bytes:
-    one = np.zeros((), dtype=row)
-    one["image"], one["objects"] = image, slots
-    return one.tobytes()
-
-
-def scenes_in(rows: NDArray[Any], aspects: Float[np.ndarray, " F"], description: str) -> Scenes:
-    """Scenes from the rows of a file; images stay where they are."""
+def scenes_from_rows(rows: NDArray[Any], aspects: Float[np.ndarray, " F"], description: str) -> Scenes:
+    """Create scenes from the rows of a file; the images are not copied."""
     objects: NDArray[np.float32] = np.array(rows["objects"])
     return Scenes(
         images=rows["image"],
@@ -109,52 +122,31 @@ def scenes_in(rows: NDArray[Any], aspects: Float[np.ndarray, " F"], description:
     )
 
 
-PRESENCE, COORDINATES, PROPERTY_VALUES = 0, slice(1, 4), slice(4, None)
-"""Where things are in a vector."""
-DIM = 4 + sum(NUM_VALUES)
-ENDS = tuple(accumulate((1, 3, *NUM_VALUES)))[:-1]
-"""Of the parts of a vector, without the last."""
-
-
-class Objects(NamedTuple):
-    """What vectors say.
-
-    Shapes:
-        presence      (B, K)       1 where there is an object; of predictions, how sure of it
-        coordinates   (B, K, 3)    in [-3, 3]
-        properties    (B, K, A)    indices into the values of ``PROPERTIES``
-    """
-
-    presence: Float[Tensor, "B K"]
-    coordinates: Float[Tensor, "B K 3"]
-    properties: Int[Tensor, "B K A"]
-
-
 def to_vectors(
     present: Bool[Tensor, "B K"], coordinates: Float[Tensor, "B K 3"], properties: Int[Tensor, "B K A"]
 ) -> Float[Tensor, "B K V"]:
-    """The vectors that a network should predict.
+    """Encode objects as vectors.
 
     Example:
-        >>> there, place = torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1, 3)
-        >>> to_vectors(there, place, torch.tensor([[[2, 1, 3, 0]]]))[0, 0, :7].tolist()
+        >>> present, coordinates = torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1, 3)
+        >>> to_vectors(present, coordinates, torch.tensor([[[2, 1, 3, 0]]]))[0, 0, :7].tolist()
         [1.0, 0.5, 0.5, 0.5, 0.0, 0.0, 1.0]
     """
-    hot = [one_hot(values, count) for values, count in zip(properties.unbind(dim=-1), NUM_VALUES, strict=True)]
-    places = (coordinates + EXTENT) / (2 * EXTENT)
-    return torch.cat([torch.ones_like(places[..., :1]), places, *hot], dim=-1) * present[..., None]
+    encoded = [one_hot(values, count) for values, count in zip(properties.unbind(dim=-1), NUM_VALUES, strict=True)]
+    scaled = (coordinates + EXTENT) / (2 * EXTENT)
+    return torch.cat([torch.ones_like(scaled[..., :1]), scaled, *encoded], dim=-1) * present[..., None]
 
 
 def from_vectors(vectors: Float[Tensor, "B K V"]) -> Objects:
-    """The objects that vectors speak of: the largest number of each property decides.
+    """Decode vectors into objects; each property is the value with the largest score.
 
     Example:
-        >>> one = to_vectors(torch.ones(1, 1, dtype=torch.bool), torch.ones(1, 1, 3), torch.tensor([[[2, 1, 3, 0]]]))
-        >>> from_vectors(one).properties.tolist()
+        >>> present, properties = torch.ones(1, 1, dtype=torch.bool), torch.tensor([[[2, 1, 3, 0]]])
+        >>> from_vectors(to_vectors(present, torch.ones(1, 1, 3), properties)).properties.tolist()
         [[[2, 1, 3, 0]]]
     """
     check_length(vectors, caller="from_vectors")
-    presence, coordinates, *properties = torch.tensor_split(vectors, ENDS, dim=-1)
+    presence, coordinates, *properties = torch.tensor_split(vectors, SPLITS, dim=-1)
     return Objects(
         presence=presence[..., 0],
         coordinates=coordinates * (2 * EXTENT) - EXTENT,

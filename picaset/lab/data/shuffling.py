@@ -1,4 +1,4 @@
-"""Which examples a step of training sees: a function of the step alone, so that resuming is exact."""
+"""The examples of each training step, as a function of the step, so that a resumed run sees the same batches."""
 
 from functools import lru_cache
 
@@ -10,11 +10,11 @@ from picaset.lab.data.gaussian_mixtures import generator_for
 
 
 def shuffled(step: int, *, seed: int, num_examples: int, total: int) -> Int[Tensor, " B"]:
-    """The examples of a step: every epoch goes through all of them in an order of its own."""
-    places = torch.arange(step * num_examples, (step + 1) * num_examples)
-    epochs = range(int(places[0]) // total, int(places[-1]) // total + 1)
+    """Return the indices of the examples of a step; every epoch visits all examples in a new random order."""
+    positions = torch.arange(step * num_examples, (step + 1) * num_examples)
+    epochs = range(int(positions[0]) // total, int(positions[-1]) // total + 1)
     order = torch.cat([epoch_order(seed, epoch, total) for epoch in epochs])
-    return order[places - epochs[0] * total]
+    return order[positions - epochs[0] * total]
 
 
 @lru_cache(maxsize=4)

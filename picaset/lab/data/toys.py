@@ -1,15 +1,13 @@
-"""The stand-in for smallNORB: generated toys, rendered in grey on the same grid of viewpoints and lightings.
+"""Generated toys: the stand-in for smallNORB, rendered in grey on the same grid of viewpoints and lightings.
 
-    load_toys      the training and the test objects, rendered once and kept on disk
+    load_toys      the training and the test half, rendered once and cached on disk
     render_toys    the same, rendered now
+    build_toy      one toy
 
-Dimensions:  V viewpoints of a toy   S = 48 pixels
+A toy consists of boxes, ellipsoids, cylinders and cones with random sizes and positions. There are five families, one
+per category, and any number of instances of each. A toy faces +x, its left is +y, and it stands on the ground, z = 0.
 
-Toys built of boxes, ellipsoids, cylinders and cones: five families, any number of different instances of each.
-
-A toy looks along +x, its left is +y, and it stands on the ground, z = 0. ``build_toy`` brings every toy to one size.
-
-Dimensions:  P solids
+Dimensions:  P solids   V viewpoints of a toy   L lightings   S = 48 pixels
 """
 
 import math
@@ -32,12 +30,32 @@ Number = int | float
 Vector = tuple[Number, Number, Number]
 
 RADIUS = 1.2
-"""Of a ball around the middle of a toy that holds it, more or less."""
+"""Approximate radius of a toy."""
+VERSION = 1
+"""Version of the images, part of the file name; to be increased whenever they change."""
+SEED = 2021
+DISTANCE, DEGREES = 7.0, 27.0
+"""Distance of the cameras, and their field of view."""
+CAMERA_ANGLE = 5.0
+"""Angle between the two cameras in degrees."""
+LAMPS: tuple[tuple[tuple[float, float, float], float, float], ...] = (
+    ((4.0, 6.0, 9.0), 0.75, 0.35),
+    ((4.0, -6.0, 9.0), 0.75, 0.35),
+    ((-6.0, 5.0, 8.0), 0.70, 0.40),
+    ((-6.0, -5.0, 8.0), 0.70, 0.40),
+    ((0.5, 0.5, 12.0), 0.80, 0.25),
+    ((7.0, 0.5, 5.0), 0.50, 0.60),
+)
+"""Position of the lamp (x points to the camera), its strength, and the ambient light, for each lighting."""
+NOISE = 1.5
+"""Standard deviation of the image noise, in levels of 256."""
+BATCH = 12
+"""Number of viewpoints rendered together."""
 
 
 @dataclass
 class Toy:
-    """Solids as they are added: kind, centre, half sizes, and turns about x, y and z in degrees."""
+    """Solids of a toy: kind, centre, half sizes, and rotations about x, y and z in degrees."""
 
     parts: list[tuple[str, Vector, Vector, Vector]] = field(default_factory=list[tuple[str, Vector, Vector, Vector]])
 
@@ -45,7 +63,7 @@ class Toy:
         self.parts.append((kind, centre, half_size, turn))
 
     def add_pair(self, kind: str, centre: Vector, half_size: Vector, turn: Vector = (0, 0, 0)) -> None:
-        """One on the left, and its mirror image on the right."""
+        """Add a solid on the left and its mirror image on the right."""
         (x, y, z), (roll, pitch, yaw) = centre, turn
         self.add(kind, (x, y, z), half_size, (roll, pitch, yaw))
         self.add(kind, (x, -y, z), half_size, (-roll, pitch, -yaw))
@@ -56,6 +74,7 @@ class Toy:
 
 
 Draw = Callable[[Number, Number], float]
+"""Function that returns a uniform random number between two bounds."""
 
 
 def animal(draw: Draw) -> Toy:
@@ -206,7 +225,7 @@ FAMILIES = {"animal": animal, "human": human, "airplane": airplane, "truck": tru
 
 
 def build_toy(category: int, instance: int, *, seed: int) -> Solids:
-    """One toy as a scene of its own, (1, P); the same for the same numbers."""
+    """Build a toy of random shape and standard size, as a batch of one scene; it depends on the arguments alone."""
     random = np.random.default_rng([seed, category, instance])
 
     def draw(low: Number, high: Number) -> float:
@@ -218,7 +237,7 @@ def build_toy(category: int, instance: int, *, seed: int) -> Solids:
     middle = (centres.amin(dim=0) + centres.amax(dim=0)) / 2
     extent = (centres - middle).square().sum(dim=1).sqrt() + 0.7 * half_sizes.amax(dim=1)
     scale = RADIUS * draw(0.92, 1.08) / float(extent.max())
-    middle[2] = 0.0  # it stays on the ground
+    middle[2] = 0.0  # the toy stays on the ground
     paint = draw(0.3, 0.55) * torch.ones(1, len(centres), 1)
     return Solids(
         kind=torch.tensor([[KINDS.index(part[0]) for part in toy.parts]]),
@@ -231,42 +250,20 @@ def build_toy(category: int, instance: int, *, seed: int) -> Solids:
 
 
 def rotation(roll: Number, pitch: Number, yaw: Number) -> Tensor:
-    """Turns about x, then y, then z, in degrees."""
-    turned = torch.eye(3)
-    for (one, other), angle in zip(((1, 2), (2, 0), (0, 1)), (roll, pitch, yaw), strict=True):
+    """Return the matrix of rotations about x, then y, then z, in degrees."""
+    matrix = torch.eye(3)
+    for (i, j), angle in zip(((1, 2), (2, 0), (0, 1)), (roll, pitch, yaw), strict=True):
         step = torch.eye(3)
-        step[one, one] = step[other, other] = math.cos(math.radians(angle))
-        step[other, one] = math.sin(math.radians(angle))
-        step[one, other] = -step[other, one]
-        turned = step @ turned
-    return turned
-
-
-VERSION = 1
-"""Changes whenever the pictures do, so that old ones are not mistaken for new ones."""
-SEED = 2021
-DISTANCE, DEGREES = 7.0, 27.0
-"""Of the cameras: how far away, and how wide they see."""
-APART = 5.0
-"""Degrees between the two cameras."""
-LAMPS: tuple[tuple[tuple[float, float, float], float, float], ...] = (
-    ((4.0, 6.0, 9.0), 0.75, 0.35),
-    ((4.0, -6.0, 9.0), 0.75, 0.35),
-    ((-6.0, 5.0, 8.0), 0.70, 0.40),
-    ((-6.0, -5.0, 8.0), 0.70, 0.40),
-    ((0.5, 0.5, 12.0), 0.80, 0.25),
-    ((7.0, 0.5, 5.0), 0.50, 0.60),
-)
-"""Of each lighting: where its lamp stands, x being towards the camera, its strength, and the ambient light."""
-NOISE = 1.5
-"""Deviation of the camera's noise, in grey levels of 256."""
-AT_ONCE = 12
-"""Viewpoints that are rendered together."""
+        step[i, i] = step[j, j] = math.cos(math.radians(angle))
+        step[j, i] = math.sin(math.radians(angle))
+        step[i, j] = -step[j, i]
+        matrix = step @ matrix
+    return matrix
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Which instances, viewpoints and lightings are rendered, of all five categories."""
+    """Instances, viewpoints and lightings to render."""
 
     training: tuple[int, ...] = TRAINING_INSTANCES
     test: tuple[int, ...] = TEST_INSTANCES
@@ -280,11 +277,11 @@ GRIDS = {
     "small": Grid((4, 6, 7), (0, 1, 2), elevations=(0, 2, 4, 6, 8), lightings=(0, 3)),
     "tiny": Grid((4,), (0,), elevations=(0, 4, 8), azimuths=(0, 6, 12, 18, 24, 30), lightings=(1,)),
 }
-"""All that smallNORB has; what renders in a minute; what renders in a second."""
+"""The grid of smallNORB, one that renders in a minute, and one that renders in a second."""
 
 
 def load_toys(size: str = "whole") -> tuple[Views, Views]:
-    """The training and the test objects of a grid; rendered the first time, read from the cache folder after that."""
+    """Return the training and the test half of a grid; the first call renders them into the cache folder."""
     check_choice(size, tuple(GRIDS), caller="load_toys", name="size")
     grid = GRIDS[size]
     halves = list[Views]()
@@ -300,7 +297,7 @@ def load_toys(size: str = "whole") -> tuple[Views, Views]:
 def render_toys(
     grid: Grid, instances: tuple[int, ...], *, categories: tuple[str, ...] = CATEGORIES, seed: int = SEED
 ) -> Views:
-    """These categories in these instances, from every viewpoint of a grid, in every lighting."""
+    """Render instances of categories from every viewpoint and in every lighting of a grid."""
     images, labels = list[Tensor](), list[tuple[int, ...]]()
     for category, instance in product(map(CATEGORIES.index, categories), instances):
         images.append(photograph(category, instance, grid, seed=seed))
@@ -310,63 +307,66 @@ def render_toys(
 
 
 def photograph(category: int, instance: int, grid: Grid, *, seed: int) -> UInt8[Tensor, "N 2 S S"]:
-    """One toy: viewpoints in the order of elevation and azimuth, lightings one after the other."""
+    """Render one toy; images are ordered by elevation, azimuth and lighting."""
     toy = build_toy(category, instance, seed=seed)
     generator = generator_for(seed, category, instance)
-    table = 0.62 + 0.12 * float(torch.rand((), generator=generator))
+    ground = 0.62 + 0.12 * float(torch.rand((), generator=generator))
     viewpoints = torch.tensor(list(product(grid.elevations, grid.azimuths)))
-    taken = list[Tensor]()
-    for first in range(0, len(viewpoints), AT_ONCE):
-        some = viewpoints[first : first + AT_ONCE]
-        elevation, azimuth = 30 + 5 * some[:, 0], 10 * some[:, 1]
-        pairs = [
-            lit_views(toy, elevation, azimuth + offset, azimuth, grid.lightings, table)
-            for offset in (APART / 2, -APART / 2)
+    batches = list[Tensor]()
+    for first in range(0, len(viewpoints), BATCH):
+        batch = viewpoints[first : first + BATCH]
+        elevation, azimuth = 30 + 5 * batch[:, 0], 10 * batch[:, 1]
+        pair = [
+            render_views(toy, elevation, azimuth + offset, azimuth, grid.lightings, ground)
+            for offset in (CAMERA_ANGLE / 2, -CAMERA_ANGLE / 2)
         ]
-        taken.append(torch.stack(pairs, dim=2).flatten(0, 1))  # (V L, 2, S, S)
-    images = 255 * torch.cat(taken)
+        batches.append(torch.stack(pair, dim=2).flatten(0, 1))  # (V L, 2, S, S)
+    images = 255 * torch.cat(batches)
     noisy = images + NOISE * torch.randn(images.shape, generator=generator)
     return noisy.round().clamp(0, 255).to(torch.uint8)
 
 
-def lit_views(
+def render_views(
     toy: Solids,
     elevation: Tensor,
     azimuth: Tensor,
-    table_turn: Tensor,
+    lamp_azimuth: Tensor,
     lightings: tuple[int, ...],
-    table: float,
+    ground: float,
 ) -> Float[Tensor, "V L S S"]:
-    """Views of one camera; the toy turns on the table, the lamps stand still, so they turn with the camera here."""
+    """Render the views of one camera.
+
+    smallNORB turns the toy while cameras and lamps stand still; here cameras and lamps turn around the toy.
+    """
     count = len(elevation)
     solids = toy.expand(count)
     height = float((toy.centre[..., 2].amin() + toy.centre[..., 2].amax()) / 2)
     target = torch.tensor([[0.0, 0.0, height]]).expand(count, 3)
-    cameras = Cameras(target + DISTANCE * place(azimuth, elevation), target, torch.full((count,), DEGREES))
-    background = Background(torch.full((count, 1), table), torch.full((count, 1), table))
-    seen = see(solids, cameras, background, size=(SIZE, SIZE))
+    cameras = Cameras(target + DISTANCE * on_sphere(azimuth, elevation), target, torch.full((count,), DEGREES))
+    background = Background(torch.full((count, 1), ground), torch.full((count, 1), ground))
+    points = see(solids, cameras, background, size=(SIZE, SIZE))
     pictures = list[Tensor]()
     for lighting in lightings:
         position, strength, ambient = LAMPS[lighting]
         lamps = Lamps(
-            position=turned(torch.tensor(position), table_turn)[:, None],
+            position=rotated(torch.tensor(position), lamp_azimuth)[:, None],
             strength=torch.full((count, 1), strength),
             ambient=torch.full((count,), ambient),
         )
-        pictures.append(to_pixels(light(seen, solids, lamps), (SIZE, SIZE), 2)[:, 0])
+        pictures.append(to_pixels(light(points, solids, lamps), (SIZE, SIZE), 2)[:, 0])
     return torch.stack(pictures, dim=1)
 
 
-def place(azimuth: Tensor, elevation: Tensor) -> Float[Tensor, "V 3"]:
-    """On the unit sphere, from angles in degrees."""
-    around, up = azimuth * (math.pi / 180), elevation * (math.pi / 180)
-    return torch.stack([up.cos() * around.cos(), up.cos() * around.sin(), up.sin()], dim=1)
+def on_sphere(azimuth: Tensor, elevation: Tensor) -> Float[Tensor, "V 3"]:
+    """Return points on the unit sphere from angles in degrees."""
+    angle, height = azimuth * (math.pi / 180), elevation * (math.pi / 180)
+    return torch.stack([height.cos() * angle.cos(), height.cos() * angle.sin(), height.sin()], dim=1)
 
 
-def turned(position: Float[Tensor, "3"], azimuth: Tensor) -> Float[Tensor, "V 3"]:
-    """A place turned about the vertical by angles in degrees."""
-    around = azimuth * (math.pi / 180)
+def rotated(position: Float[Tensor, "3"], azimuth: Tensor) -> Float[Tensor, "V 3"]:
+    """Rotate a point about the vertical by angles in degrees."""
+    angle = azimuth * (math.pi / 180)
     x, y, z = position.unbind()
     return torch.stack(
-        [x * around.cos() - y * around.sin(), x * around.sin() + y * around.cos(), z.expand(len(around))], dim=1
+        [x * angle.cos() - y * angle.sin(), x * angle.sin() + y * angle.cos(), z.expand(len(angle))], dim=1
     )

@@ -1,16 +1,14 @@
-"""Pictures of toys from many viewpoints: one value for smallNORB and for its stand-in.
+"""Images of toys from many viewpoints: the common type of smallNORB and its stand-in, and its compact file.
 
-A toy of one of five categories and ten instances stands on a turntable and is photographed by two cameras at nine
-elevations, eighteen azimuths and six lightings. Azimuths are counted in tens of degrees (0, 2, ..., 34), elevations in
-steps of five degrees from 30 (0, ..., 8), as the original files count them.
+Toys of five categories with ten instances each stand on a turntable and are photographed by two cameras at nine
+elevations, eighteen azimuths and six lightings. Azimuths are multiples of ten degrees (0, 2, ..., 34), elevations steps
+of five degrees from 30 (0, ..., 8), as in the original files.
 
-Dimensions:  N photographs, each by two cameras   S = 48 pixels
+A compact file is a NumPy archive of the 8-bit arrays ``images``, ``category``, ``instance``, ``elevation``, ``azimuth``
+and ``lighting``. Its checksums detect every damaged byte. Sizes in its headers are compared with the size of the file
+before anything is allocated, and nothing is unpickled.
 
-Views in one compact file: a NumPy archive of 8-bit arrays, ``images``, ``category``, ``instance``, ``elevation``,
-``azimuth`` and ``lighting``.
-
-The archive's checksums find every damaged byte. What a file claims is compared with what it can hold before anything of
-that size is allocated, and nothing of it is ever unpickled.
+Dimensions:  N examples, each seen by two cameras   S = 48 pixels
 """
 
 import math
@@ -32,29 +30,34 @@ from torch import Tensor
 from picaset.files import replacing
 
 CATEGORIES = ("animal", "human", "airplane", "truck", "car")
-"""By label."""
+"""Names of the categories, in the order of their labels."""
 SIZE = 48
-"""Pixels of an image, in each direction."""
+"""Height and width of an image in pixels."""
 LABELS = {"category": range(5), "instance": range(10), "elevation": range(9), "azimuth": range(0, 36, 2),
           "lighting": range(6)}  # fmt: skip
-"""What each label may be."""
+"""Values of each label."""
 TRAINING_INSTANCES = (4, 6, 7, 8, 9)
 TEST_INSTANCES = (0, 1, 2, 3, 5)
 TRAINING_AZIMUTHS = (30, 32, 34, 0, 2, 4)
 """300 to 40 degrees."""
 TRAINING_ELEVATIONS = (0, 1, 2)
 """30 to 40 degrees."""
+MAX_EXAMPLES = 100_000
+"""Largest number of examples in a file; smallNORB has 24 300."""
+HEADER = re.compile(rb"\{'descr': '(\S+)', 'fortran_order': (True|False), 'shape': \(([\d, ]*)\), \}\s*")
+ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, OSError, RuntimeError, ValueError)
+"""Errors of reading a damaged archive; an unknown compression method is a RuntimeError."""
 
 Split = Literal["azimuth", "elevation"]
 
 
 @dataclass(frozen=True, eq=False)
 class Views:
-    """Photographs with everything that is known of them.
+    """Images with their labels.
 
     Shapes:
-        images      (N, 2, S, S)    8 bits, the two cameras side by side
-        category    (N,)            and so the other labels; see ``LABELS``
+        images      (N, 2, S, S)    bytes; the second dimension is the camera
+        category    (N,)            as are the other labels; see ``LABELS``
     """
 
     images: UInt8[Tensor, "N 2 S S"]
@@ -67,19 +70,19 @@ class Views:
     def __len__(self) -> int:
         return len(self.images)
 
-    def where(self, chosen: Bool[Tensor, " N"]) -> "Views":
-        """Those photographs that are chosen."""
-        return Views(self.images[chosen], *(getattr(self, name)[chosen] for name in LABELS))
+    def where(self, mask: Bool[Tensor, " N"]) -> "Views":
+        """Select examples by a mask."""
+        return Views(self.images[mask], *(getattr(self, name)[mask] for name in LABELS))
 
     def familiar(self, split: Split) -> Bool[Tensor, " N"]:
-        """Which photographs are from viewpoints that training has, of any object."""
+        """Return a mask of the examples whose viewpoint occurs in training."""
         if split == "azimuth":
             return torch.isin(self.azimuth, torch.tensor(TRAINING_AZIMUTHS))
         return torch.isin(self.elevation, torch.tensor(TRAINING_ELEVATIONS))
 
 
 def degrees_from_training(split: Split, value: int) -> int:
-    """How far an azimuth or elevation is from the nearest that training has.
+    """Return the angle between an azimuth or elevation and the nearest one in training.
 
     Example:
         >>> [degrees_from_training("azimuth", azimuth) for azimuth in (0, 6, 16, 18, 28)]
@@ -89,14 +92,14 @@ def degrees_from_training(split: Split, value: int) -> int:
     """
     if split == "elevation":
         return 5 * min(abs(value - known) for known in TRAINING_ELEVATIONS)
-    around = [(value - known) % 36 for known in TRAINING_AZIMUTHS]
-    return 10 * min(min(turn, 36 - turn) for turn in around)
+    differences = [(value - known) % 36 for known in TRAINING_AZIMUTHS]
+    return 10 * min(min(difference, 36 - difference) for difference in differences)
 
 
 def check_labels(labels: Mapping[str, NDArray[np.integer]], instances: tuple[int, ...], *, where: str) -> None:
-    """Whether these are labels of a whole grid of viewpoints, each of them once, of objects with these instances.
+    """Check that the labels are a complete grid of viewpoints of these instances, each combination once.
 
-    A single wrong label makes two photographs of one viewpoint, or a viewpoint that the grid does not have.
+    This detects any single wrong label: it duplicates a combination or adds one that is not in the grid.
     """
     allowed = {name: instances if name == "instance" else tuple(values) for name, values in LABELS.items()}
     for name, values in allowed.items():
@@ -105,41 +108,34 @@ def check_labels(labels: Mapping[str, NDArray[np.integer]], instances: tuple[int
             row = int(wrong.argmax())
             raise ValueError(
                 f"{where}: {name} must be one of {', '.join(map(str, values))}; example {row} has "
-                f"{int(labels[name][row])}. Is this the right file, and whole?"
+                f"{int(labels[name][row])}. Is this the right file, and complete?"
             )
     count = len(labels["category"])
     grid = int(np.prod([len(np.unique(labels[name])) for name in LABELS]))
     different = len(np.unique(np.stack([labels[name] for name in LABELS]), axis=1).T)
     if not count == grid == different:
         raise ValueError(
-            f"{where}: every combination of category, instance, elevation, azimuth and lighting must be there once; "
-            f"{count} examples have {different} different of {grid} combinations. Is this the right file, and whole?"
+            f"{where}: every combination of category, instance, elevation, azimuth and lighting must occur once; "
+            f"{count} examples have {different} different of {grid} combinations. Is this the right file, and complete?"
         )
 
 
-MOST = 100_000
-"""Photographs in one file; smallNORB has 24 300."""
-HEADER = re.compile(rb"\{'descr': '(\S+)', 'fortran_order': (True|False), 'shape': \(([\d, ]*)\), \}\s*")
-UNREADABLE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, OSError, RuntimeError, ValueError)
-"""What reading a damaged archive may end in; an unknown kind of archive is a RuntimeError."""
-
-
 def write_views(path: Path, views: Views) -> None:
-    """Write a file whole or not at all."""
+    """Write a compact file."""
     arrays = {name: getattr(views, name).numpy().astype(np.uint8) for name in ("images", *LABELS)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as unfinished, unfinished.open("wb") as file:
+    with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)
 
 
 def read_views(path: Path, instances: tuple[int, ...]) -> Views:
-    """Read a file of objects with these instances; anything else is refused, and anything damaged."""
+    """Read a compact file, which must hold a complete grid of viewpoints of these instances."""
     with path.open("rb") as file:
         try:
             archive = zipfile.ZipFile(file)
             images = read_array(archive, "images", (2, SIZE, SIZE))
             labels = {name: read_array(archive, name, ()) for name in LABELS}
-        except UNREADABLE as error:
+        except ARCHIVE_ERRORS as error:
             reason = str(error) or type(error).__name__
             raise ValueError(
                 f"{path} is not a whole file of views ({reason}); was it cut short? Copy it again, or remove it."
@@ -151,8 +147,8 @@ def read_views(path: Path, instances: tuple[int, ...]) -> Views:
     return Views(torch.as_tensor(images), *(torch.as_tensor(values.astype(np.int64)) for values in labels.values()))
 
 
-def read_array(archive: zipfile.ZipFile, name: str, one: tuple[int, ...]) -> NDArray[np.uint8]:
-    """An array of bytes with examples of shape ``one``; its header must say what the archive's directory says."""
+def read_array(archive: zipfile.ZipFile, name: str, inner_shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Read an array of bytes of shape ``(N, *inner_shape)``; its header must agree with the archive's directory."""
     member = archive.getinfo(f"{name}.npy")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} must be stored or deflated, not by method {member.compress_type}")
@@ -161,14 +157,16 @@ def read_array(archive: zipfile.ZipFile, name: str, one: tuple[int, ...]) -> NDA
         if start[:8] != b"\x93NUMPY\x01\x00":
             raise ValueError(f"{name} is not a NumPy array of version 1")
         header = file.read(int.from_bytes(start[8:], "little"))
-        described = HEADER.fullmatch(header)
-        if described is None or described[1] != b"|u1" or described[2] != b"False":
+        fields = HEADER.fullmatch(header)
+        if fields is None or fields[1] != b"|u1" or fields[2] != b"False":
             raise ValueError(f"{name} must be an array of 8-bit numbers in C order")
-        shape = tuple(int(part) for part in described[3].split(b",") if part.strip())
-        if not shape or shape[1:] != one or not 1 <= shape[0] <= MOST:
-            raise ValueError(f"{name} must have shape {('N', *one)} with N from 1 to {MOST}; got {shape}")
+        shape = tuple(int(part) for part in fields[3].split(b",") if part.strip())
+        if not shape or shape[1:] != inner_shape or not 1 <= shape[0] <= MAX_EXAMPLES:
+            raise ValueError(
+                f"{name} must have shape {('N', *inner_shape)} with N from 1 to {MAX_EXAMPLES}; got {shape}"
+            )
         size = math.prod(shape)
-        # Deflate makes about a thousand bytes of one at most, so what claims more is not there.
+        # Deflate expands by a factor of about a thousand at most; a header that claims more is wrong.
         if len(start + header) + size != member.file_size or size > 1100 * (member.compress_size + 100):
             raise ValueError(f"{name} claims {size} bytes and cannot hold them")
         content = file.read()

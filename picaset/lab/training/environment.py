@@ -1,4 +1,4 @@
-"""What a result depends on beside its experiment: code, versions, hardware, data."""
+"""The environment of a run, on which its result depends: commit, package versions, hardware, data."""
 
 import platform
 import subprocess
@@ -14,12 +14,12 @@ PACKAGES = ("picaset", "torch", "numpy", "safetensors", "lightning-fabric", "tor
 
 
 def describe_environment(*, data: str, devices: int, threads: int | None = None) -> dict[str, Any]:
-    """Everything but the experiment itself, as JSON values; ``threads`` where they are not those of this process."""
+    """Return the environment as JSON values; ``threads`` defaults to the number of threads of this process."""
     threads = threads or torch.get_num_threads()
     return {
         "commit": commit(),
         "python": platform.python_version(),
-        "versions": {name: found for name in PACKAGES if (found := installed(name))},
+        "versions": {name: number for name in PACKAGES if (number := installed_version(name))},
         "hardware": f"{processor()}, {threads} thread{'s' * (threads > 1)}",
         "devices": devices,
         "data": data,
@@ -27,9 +27,9 @@ def describe_environment(*, data: str, devices: int, threads: int | None = None)
 
 
 def commit() -> str:
-    """Of the source that this runs from; a mark where it was changed since."""
+    """Return the commit of the source of this package, marked as dirty if the source has uncommitted changes."""
     root = Path(picaset.__file__).parents[1]
-    if not (root / ".git").exists():  # installed, perhaps inside somebody else's repository
+    if not (root / ".git").exists():  # installed, possibly inside another repository
         return "not a repository"
     command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
     try:
@@ -39,7 +39,7 @@ def commit() -> str:
     return described.stdout.strip() if described.returncode == 0 else "not a repository"
 
 
-def installed(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
@@ -47,7 +47,7 @@ def installed(package: str) -> str | None:
 
 
 def processor() -> str:
-    """What the processor calls itself, where the system tells."""
+    """Return the model name of the processor, or the architecture if the system does not report it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

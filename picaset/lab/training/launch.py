@@ -1,10 +1,12 @@
-"""Where and how a run takes place: on how many processes, of how many machines, and which of them writes.
+"""Launch options of a run, which are not part of the experiment, and coordination of its processes.
 
-Ctrl-C and SIGTERM, asked politely.
+A run may use several processes on several machines. The first process writes; SIGINT and SIGTERM stop a run after the
+current step.
 """
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,52 +17,25 @@ from picaset.extras import require
 from picaset.lab.training.experiment import Experiment
 
 
-class Stopping:
-    """Whether the run was asked to stop."""
-
-    now: bool = False
-
-
-@contextmanager
-def stop_signals() -> Generator[Stopping]:
-    """Ctrl-C and SIGTERM let the step finish; asked twice, they end it at once."""
-    stopping = Stopping()
-    before: dict[int, Any] = {}
-
-    def ask(number: int, frame: object) -> None:
-        stopping.now = True
-        for name, handler in before.items():
-            signal.signal(name, handler)
-
-    try:
-        for name in (signal.SIGINT, signal.SIGTERM):
-            before[name] = signal.signal(name, ask)
-    except ValueError:  # not the main thread, which alone may listen
-        pass
-    try:
-        yield stopping
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
-
-
 class Launch(TypedDict, total=False):
-    """Where and how a run takes place; nothing of it is part of the experiment."""
+    """Launch options of a run."""
 
     devices: int
-    """Processes of each machine that share each batch."""
+    """Number of processes on each machine."""
     nodes: int
-    """Machines; with more than one, torchrun starts the processes."""
+    """Number of machines; with more than one, torchrun starts the processes."""
     accelerator: str
-    """As Lightning Fabric names it."""
+    """Accelerator of Lightning Fabric."""
     threads: int | None
-    """Threads of each process."""
+    """Number of threads of each process."""
     silent: bool
+    """Whether to print no progress."""
     tensorboard: bool
+    """Whether to write losses and scores for TensorBoard."""
 
 
 def check_launch(experiment: Experiment, launch: Launch) -> None:
-    """What can be known to go wrong before anything is written."""
+    """Check launch options before anything is written."""
     require("lightning_fabric", extra="experiments", purpose="training")
     if launch.get("tensorboard"):
         require("tensorboard", extra="all", purpose="writing for TensorBoard")
@@ -76,20 +51,46 @@ def check_launch(experiment: Experiment, launch: Launch) -> None:
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes, of those that torchrun started."""
+    """Return whether this is the first of the processes that torchrun started, or the only one."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def processes(launch: Launch) -> int:
-    """That share each batch."""
+def num_processes(launch: Launch) -> int:
+    """Return the number of processes that share a batch."""
     return launch.get("devices", 1) * launch.get("nodes", 1)
 
 
 def wait_for(path: Path, *, seconds: float = 3600.0) -> None:
+    """Wait until the first process has created a file."""
     deadline = time.monotonic() + seconds
     while not path.is_file():
         if time.monotonic() > deadline:
             raise ValueError(
-                f"{path} was not made by the first process within {seconds:.0f} s; see what that one says."
+                f"{path} was not created by the first process within {seconds:g} s; see the output of that process."
             )
         time.sleep(0.1)
+
+
+@contextmanager
+def stop_signals() -> Generator[threading.Event]:
+    """Yield an event that the first SIGINT or SIGTERM sets; the second one has its usual effect."""
+    stop_request = threading.Event()
+    previous: dict[int, Any] = {}
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def handle(number: int, frame: object) -> None:
+        stop_request.set()
+        restore()
+
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous[number] = signal.signal(number, handle)
+    except ValueError:  # only the main thread can install signal handlers
+        pass
+    try:
+        yield stop_request
+    finally:
+        restore()

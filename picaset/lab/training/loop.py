@@ -1,10 +1,9 @@
-"""One loop for every task: train, score, keep, resume.
+"""The training loop of all tasks: train, evaluate, save checkpoints, resume.
 
-A step is a function of the seed, the number of the step and the tensors of the last checkpoint, and of nothing else:
-data is drawn by step, the learning rate is computed from it. So a run that was stopped at any moment, by ``kill -9``
-too, ends with the same bits as one that never was.
-
-Everything that changes while training, and how it goes into a checkpoint and back.
+A step depends on the seed, the number of the step and the tensors of the last checkpoint, and on nothing else: data and
+learning rate are functions of the step. A run that is interrupted at any moment, even by ``kill -9``, and resumed is
+bit-identical to an uninterrupted run. :class:`State` holds everything that changes during training; it is saved by
+:func:`to_checkpoint` and restored by :func:`load_checkpoint`.
 """
 
 import os
@@ -20,42 +19,165 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 from torch.optim import swa_utils
 from torch.optim.swa_utils import AveragedModel
 
-from picaset.extras import require
 from picaset.lab.data.folders import MissingDataError
 from picaset.lab.training.ahead import made_ahead
 from picaset.lab.training.environment import describe_environment
 from picaset.lab.training.experiment import Experiment
-from picaset.lab.training.launch import Launch, check_launch, is_first, processes, stop_signals, wait_for
+from picaset.lab.training.launch import Launch, check_launch, is_first, num_processes, stop_signals, wait_for
 from picaset.lab.training.progress import Watcher, watching
 from picaset.lab.training.run_directory import Checkpoint, RunDirectory
 from picaset.lab.training.schedules import learning_rate
 from picaset.networks.pretrained import PretrainedNetwork
 
+USER_ERRORS = ("ValueError: ", "OSError: ", f"{MissingDataError.__module__}.{MissingDataError.__qualname__}: ")
+"""Prefixes, in the traceback of a child process, of errors whose message is meant for the user."""
+
+
+class StoppedError(KeyboardInterrupt):
+    """The run was stopped by a signal and can be resumed."""
+
 
 @dataclass
 class State:
-    """Everything that changes while training."""
+    """Everything that changes during training."""
 
     network: nn.Module
     wrapped: Any
-    """The network as Fabric runs it, on its device and over its processes."""
+    """The network as wrapped by Fabric, on its device and distributed over processes."""
     optimizer: Any
     average: AveragedModel | None
     step: int = 0
     best: float | None = None
+    """Best score so far."""
     seconds: float = 0.0
+    """Training time so far."""
     problems: tuple[str, ...] = ()
+    """Descriptions of damaged checkpoints that were skipped."""
     curves: Any = None
-    """Where TensorBoard reads them, if it shall."""
+    """Writer of TensorBoard files, if requested."""
 
     @property
     def trained(self) -> nn.Module:
-        """The network that counts: the running average, where there is one."""
+        """The network to evaluate: the running average of the weights, if there is one."""
         return self.network if self.average is None else self.average.module
 
 
-def checkpoint_of(state: State) -> Checkpoint:
-    """Everything that the next step depends on."""
+def start(experiment: Experiment, path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
+    """Train an experiment in a new run directory and return its result."""
+    check_launch(experiment, launch)
+    if is_first():
+        RunDirectory.check_new(path)
+        # Invalid settings and damaged data raise their error before the folder is created.
+        experiment.task.build_network()
+        experiment.task.batch(0, seed=experiment.training.seed, num_examples=1, progress=0.0)
+        environment = describe_environment(
+            data=experiment.task.describe_data(), devices=num_processes(launch), threads=launch.get("threads")
+        )
+        RunDirectory.create(path, experiment, environment)
+    else:
+        wait_for(path / "config.json")
+    return resume(path, **launch)
+
+
+def resume(path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
+    """Continue a run to its end and return its result; a finished run is not trained further."""
+    directory = RunDirectory.open(path)
+    if (result := directory.result) is not None:
+        return result
+    experiment = directory.experiment
+    check_launch(experiment, launch)
+    from lightning_fabric import Fabric
+
+    # torchrun has started the processes already; ddp_spawn starts them here.
+    single = num_processes(launch) == 1
+    strategy = "auto" if single else "ddp" if "TORCHELASTIC_RUN_ID" in os.environ else "ddp_spawn"
+    fabric: Any = Fabric(
+        accelerator=launch.get("accelerator", "auto"),
+        devices=launch.get("devices", 1),
+        num_nodes=launch.get("nodes", 1),
+        strategy=strategy,
+        precision=experiment.training.precision,
+    )
+    try:
+        if single:
+            fabric.launch()
+            stopped = run(fabric, path, launch)
+        else:
+            stopped = fabric.launch(run, path, launch)
+    except KeyboardInterrupt:  # this process only waits; the others finish their step
+        raise StoppedError(f"stopped; resume with: picaset train --resume {path}") from None
+    except ProcessRaisedException as error:
+        last_line = str(error).strip().splitlines()[-1]
+        if not last_line.startswith(USER_ERRORS):
+            raise
+        raise ValueError(last_line.partition(": ")[2]) from None
+    result = directory.result
+    if stopped is not None or result is None:
+        raise StoppedError(stopped or f"stopped; resume with: picaset train --resume {path}")
+    return result
+
+
+def run(fabric: Any, path: Path, launch: Launch) -> str | None:
+    """Train in one of the processes; return None, or a message if the run was stopped by a signal."""
+    if threads := launch.get("threads"):
+        torch.set_num_threads(threads)
+    directory = RunDirectory.open(path)
+    experiment = directory.experiment
+    state = initial_state(fabric, directory, experiment)
+    if launch.get("tensorboard") and fabric.is_global_zero:
+        from torch.utils import tensorboard
+
+        state.curves = cast(Any, tensorboard).SummaryWriter(str(directory.path / "tensorboard"))
+    started, seconds_before = time.perf_counter(), state.seconds
+    silent = launch.get("silent", False) or not fabric.is_global_zero
+    with watching(experiment.name, first=state.step, steps=experiment.training.steps, silent=silent) as watcher:
+        for problem in state.problems:
+            watcher.say(f"{problem}; resuming from step {state.step}")
+        with stop_signals() as stop_request:
+            for loss in training_steps(fabric, experiment, state):
+                state.seconds = seconds_before + time.perf_counter() - started
+                watcher.step(state.step, loss)
+                stop = any_process(fabric, stop_request.is_set())
+                evaluate_and_save(fabric, directory, experiment, state, loss, watcher, stopping=stop)
+                if stop:
+                    return f"stopped after step {state.step}; resume with: picaset train --resume {path}"
+        finish(fabric, directory, experiment, state)
+    return None
+
+
+def initial_state(fabric: Any, directory: RunDirectory, experiment: Experiment) -> State:
+    """Create a new network, and restore it from the last checkpoint if there is one."""
+    training = experiment.training
+    torch.manual_seed(training.seed)  # pyright: ignore[reportUnknownMemberType]
+    network = experiment.task.build_network()
+    optimizer_class = torch.optim.AdamW if training.weight_decay else torch.optim.Adam
+    optimizer = optimizer_class(
+        network.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
+    )
+    wrapped, wrapped_optimizer = fabric.setup(network, optimizer)
+    average = None
+    if training.average:
+        average = AveragedModel(network, multi_avg_fn=cast(Any, swa_utils).get_ema_multi_avg_fn(training.average))
+    state = State(network, wrapped, wrapped_optimizer, average)
+    if fabric.is_global_zero:
+        directory.remove_temporary()
+    checkpoint, problems = directory.last_checkpoint()
+    if checkpoint is not None:
+        try:
+            load_checkpoint(checkpoint, state, optimizer)
+        except (KeyError, RuntimeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"{directory.path} has checkpoints of another network ({reason}); was its config.json changed?"
+            ) from None
+    state.problems = tuple(problems)
+    if fabric.is_global_zero:
+        directory.remove_metrics_after(state.step)
+    return state
+
+
+def to_checkpoint(state: State) -> Checkpoint:
+    """Return everything on which the next step depends."""
     tensors = {f"network.{name}": tensor for name, tensor in state.network.state_dict().items()}
     if state.average is not None:
         tensors |= {f"average.{name}": tensor for name, tensor in state.average.state_dict().items()}
@@ -65,160 +187,38 @@ def checkpoint_of(state: State) -> Checkpoint:
     return Checkpoint(state.step, tensors, {"step": state.step, "best": state.best, "seconds": state.seconds})
 
 
-def restore_from(checkpoint: Checkpoint, state: State, optimizer: torch.optim.Optimizer) -> None:
-    def part(prefix: str) -> dict[str, Tensor]:
+def load_checkpoint(checkpoint: Checkpoint, state: State, optimizer: torch.optim.Optimizer) -> None:
+    """Restore the state of training; ``optimizer`` is the one that Fabric has wrapped."""
+
+    def tensors_of(prefix: str) -> dict[str, Tensor]:
         return {
             name.removeprefix(prefix): tensor for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)
         }
 
-    state.network.load_state_dict(part("network."))
+    state.network.load_state_dict(tensors_of("network."))
     if state.average is not None:
-        state.average.load_state_dict(part("average."))
-    described = optimizer.state_dict()
+        state.average.load_state_dict(tensors_of("average."))
     moments: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in part("optimizer.").items():
+    for name, tensor in tensors_of("optimizer.").items():
         index, _, kind = name.partition(".")
         moments.setdefault(int(index), {})[kind] = tensor
-    optimizer.load_state_dict({"state": moments, "param_groups": described["param_groups"]})
+    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(checkpoint.tensors["random"])
     state.step = checkpoint.step
     state.best = checkpoint.state["best"]
     state.seconds = checkpoint.state["seconds"]
 
 
-EXPECTED_ERRORS = ("ValueError: ", "OSError: ", f"{MissingDataError.__module__}.{MissingDataError.__qualname__}: ")
-"""How the errors of another process begin that are meant for the user."""
-
-
-class StoppedError(KeyboardInterrupt):
-    """The run was asked to stop, and can be resumed."""
-
-
-def start(experiment: Experiment, path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
-    """Train an experiment in a new run directory, and return its result."""
-    check_launch(experiment, launch)
-    if is_first():
-        RunDirectory.check_new(path)
-        experiment.task.build_network()  # settings that do not fit leave no folder behind, nor does damaged data
-        experiment.task.batch(0, seed=experiment.training.seed, num_examples=1, progress=0.0)
-        environment = describe_environment(
-            data=experiment.task.describe_data(), devices=processes(launch), threads=launch.get("threads")
-        )
-        RunDirectory.create(path, experiment, environment)
-    else:  # another process of torchrun makes it
-        wait_for(path / "config.json")
-    return resume(path, **launch)
-
-
-def resume(path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
-    """Go on where a run was stopped, to its end; a finished run only gives its result."""
-    directory = RunDirectory.open(path)
-    if (result := directory.result) is not None:
-        return result
-    experiment = directory.experiment
-    check_launch(experiment, launch)
-    from lightning_fabric import Fabric
-
-    # Under torchrun the processes are there already; otherwise they are started here.
-    alone = processes(launch) == 1
-    strategy = "auto" if alone else "ddp" if "TORCHELASTIC_RUN_ID" in os.environ else "ddp_spawn"
-    fabric: Any = Fabric(
-        accelerator=launch.get("accelerator", "auto"),
-        devices=launch.get("devices", 1),
-        num_nodes=launch.get("nodes", 1),
-        strategy=strategy,
-        precision=experiment.training.precision,
-    )
-    try:
-        stopped = run_alone(fabric, path, launch) if alone else fabric.launch(run, path, launch)
-    except KeyboardInterrupt:  # the processes finish their step by themselves; this one only waited for them
-        raise StoppedError(f"stopped; resume with: picaset train --resume {path}") from None
-    except ProcessRaisedException as error:
-        said = str(error).strip().splitlines()[-1]
-        if not said.startswith(EXPECTED_ERRORS):
-            raise
-        raise ValueError(said.partition(": ")[2]) from None
-    result = directory.result
-    if stopped is not None or result is None:
-        raise StoppedError(stopped or f"stopped; resume with: picaset train --resume {path}")
-    return result
-
-
-def run_alone(fabric: Any, path: Path, launch: Launch) -> str | None:
-    fabric.launch()
-    return run(fabric, path, launch)
-
-
-def run(fabric: Any, path: Path, launch: Launch) -> str | None:
-    """The whole of a training, in each of its processes; what to say if it was asked to stop."""
-    if threads := launch.get("threads"):
-        torch.set_num_threads(threads)
-    directory = RunDirectory.open(path)
-    experiment = directory.experiment
-    state = restored(fabric, directory, experiment)
-    if launch.get("tensorboard") and fabric.is_global_zero:
-        state.curves = curves_in(directory)
-    began, spent = time.perf_counter(), state.seconds
-    silent = launch.get("silent", False) or not fabric.is_global_zero
-    with watching(experiment.name, first=state.step, steps=experiment.training.steps, silent=silent) as watcher:
-        for problem in state.problems:
-            watcher.say(f"{problem}; going on from step {state.step}")
-        with stop_signals() as stopping:
-            for loss in steps_of(fabric, experiment, state):
-                state.seconds = spent + time.perf_counter() - began
-                watcher.step(state.step, loss)
-                stop = anywhere(fabric, stopping.now)
-                keep_what_is_due(fabric, directory, experiment, state, loss, watcher, stopping=stop)
-                if stop:
-                    return f"stopped after step {state.step}; resume with: picaset train --resume {path}"
-        finish(fabric, directory, experiment, state)
-    return None
-
-
-def restored(fabric: Any, directory: RunDirectory, experiment: Experiment) -> State:
-    """A new network, or the one of the last checkpoint."""
-    training = experiment.training
-    torch.manual_seed(training.seed)  # pyright: ignore[reportUnknownMemberType]
-    network = experiment.task.build_network()
-    kind = torch.optim.AdamW if training.weight_decay else torch.optim.Adam
-    # One kernel for all weights, where there is one.
-    optimizer = kind(network.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True)
-    wrapped, wrapped_optimizer = fabric.setup(network, optimizer)
-    average = None
-    if training.average:
-        average = AveragedModel(network, multi_avg_fn=running_average(training.average))
-    state = State(network, wrapped, wrapped_optimizer, average)
-    if fabric.is_global_zero:
-        directory.remove_unfinished()
-    checkpoint, problems = directory.last_checkpoint()
-    if checkpoint is not None:
-        try:
-            restore_from(checkpoint, state, optimizer)
-        except (KeyError, RuntimeError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(
-                f"{directory.path} has checkpoints of another network ({reason}); was its config.json changed?"
-            ) from None
-    state.problems = tuple(problems)
-    if fabric.is_global_zero:
-        directory.forget_metrics_after(state.step)
-    return state
-
-
-def running_average(keeps: float) -> Any:
-    return cast(Any, swa_utils).get_ema_multi_avg_fn(keeps)
-
-
-def steps_of(fabric: Any, experiment: Experiment, state: State) -> Iterator[float]:
-    """Take the steps that are left, giving the loss of each."""
+def training_steps(fabric: Any, experiment: Experiment, state: State) -> Iterator[float]:
+    """Perform the remaining steps and yield the loss of each."""
     task, training = experiment.task, experiment.training
-    rank, world = int(fabric.global_rank), int(fabric.world_size)
+    rank, world_size = int(fabric.global_rank), int(fabric.world_size)
 
-    def make(step: int) -> tuple[Tensor, ...]:
-        whole = task.batch(step, seed=training.seed, num_examples=training.batch_size, progress=step / training.steps)
-        return tuple(part[rank::world] for part in whole)
+    def local_batch(step: int) -> tuple[Tensor, ...]:
+        batch = task.batch(step, seed=training.seed, num_examples=training.batch_size, progress=step / training.steps)
+        return tuple(part[rank::world_size] for part in batch)
 
-    for step, batch in made_ahead(make, state.step, training.steps):
+    for step, batch in made_ahead(local_batch, state.step, training.steps):
         for group in state.optimizer.param_groups:
             group["lr"] = learning_rate(step, training)
         state.wrapped.train()
@@ -234,7 +234,7 @@ def steps_of(fabric: Any, experiment: Experiment, state: State) -> Iterator[floa
         yield float(fabric.all_reduce(loss.detach()))
 
 
-def keep_what_is_due(
+def evaluate_and_save(
     fabric: Any,
     directory: RunDirectory,
     experiment: Experiment,
@@ -244,40 +244,36 @@ def keep_what_is_due(
     *,
     stopping: bool,
 ) -> None:
-    """Scores and checkpoints, by the first process, while the others wait."""
+    """Evaluate the network and save a checkpoint if they are due; the first process does it, the others wait."""
     training = experiment.training
-    at_end = state.step == training.steps
-    if fabric.is_global_zero and (state.step % training.score_every == 0 or at_end):
+    last = state.step == training.steps
+    score_due = last or state.step % training.score_every == 0
+    checkpoint_due = last or stopping or state.step % training.checkpoint_every == 0
+    if fabric.is_global_zero and score_due:
         score(directory, experiment, state, loss, watcher)
-    if fabric.is_global_zero and (state.step % training.checkpoint_every == 0 or at_end or stopping):
-        directory.save_checkpoint(checkpoint_of(state))
-    if fabric.world_size > 1 and (state.step % training.score_every == 0 or at_end):
+    if fabric.is_global_zero and checkpoint_due:
+        directory.save_checkpoint(to_checkpoint(state))
+    if fabric.world_size > 1 and score_due:
         fabric.barrier()
 
 
 def score(directory: RunDirectory, experiment: Experiment, state: State, loss: float, watcher: Watcher) -> None:
+    """Evaluate the network, record its metrics, and save it if it is the best so far."""
     network = state.trained.eval()
-    found = experiment.task.score(network)
-    directory.add_metrics({"step": state.step, "loss": loss, **found, "seconds": round(state.seconds, 2)})
+    metrics = experiment.task.score(network)
+    directory.add_metrics({"step": state.step, "loss": loss, **metrics, "seconds": round(state.seconds, 2)})
     if state.curves is not None:
-        for name, value in {"loss": loss, **found}.items():
+        for name, value in {"loss": loss, **metrics}.items():
             state.curves.add_scalar(name, value, state.step)
-    watcher.say(f"step {state.step}: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
-    if state.best is None or found["score"] > state.best:
-        state.best = found["score"]
+    watcher.say(f"step {state.step}: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+    if state.best is None or metrics["score"] > state.best:
+        state.best = metrics["score"]
         if isinstance(network, PretrainedNetwork):
             network.save_pretrained(directory.network("best"))
 
 
-def curves_in(directory: RunDirectory) -> Any:
-    require("tensorboard", extra="all", purpose="writing for TensorBoard")
-    from torch.utils import tensorboard
-
-    return cast(Any, tensorboard).SummaryWriter(str(directory.path / "tensorboard"))
-
-
 def finish(fabric: Any, directory: RunDirectory, experiment: Experiment, state: State) -> None:
-    """Evaluate what was learned; the result is the last thing that is written."""
+    """Evaluate the final network; ``result.json`` is written last and marks the run as finished."""
     if state.curves is not None:
         state.curves.close()
     if fabric.is_global_zero:
@@ -301,8 +297,8 @@ def finish(fabric: Any, directory: RunDirectory, experiment: Experiment, state: 
         fabric.barrier()
 
 
-def anywhere(fabric: Any, stopping: bool) -> bool:
-    """Whether any process was asked to stop: all stop after the same step, or the others would wait for ever."""
+def any_process(fabric: Any, stopping: bool) -> bool:
+    """Return whether any process was requested to stop: all must stop after the same step, or the others would hang."""
     if fabric.world_size == 1:
         return stopping
     return bool(fabric.all_reduce(torch.tensor(float(stopping), device=fabric.device), reduce_op="sum") > 0)

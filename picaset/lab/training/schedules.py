@@ -1,30 +1,30 @@
-"""The learning rate at each step, a function of the step alone, so that resuming is exact."""
+"""Learning-rate schedules; the rate is a function of the step, so that resuming is exact."""
 
 import math
 
 from picaset.lab.training.experiment import Training
 
 RISE = 0.3
-"""Of a one-cycle schedule, the share of the steps in which the rate rises."""
+"""Share of the steps of a one-cycle schedule in which the rate rises."""
 START = 0.04
-"""Of a one-cycle schedule, what the rate rises from."""
-
+"""Initial rate of a one-cycle schedule, relative to its peak."""
 HALF_LIFE = 50_000
-"""Of a halving schedule, the steps in which the rate falls to a half."""
+"""Number of steps in which the rate of a halving schedule falls to one half."""
 
 
 def learning_rate(step: int, training: Training) -> float:
-    """The learning rate of a step, counted from 0.
+    """Return the learning rate of a step; steps are counted from 0.
 
     Example:
         >>> training = Training(steps=100, learning_rate=1.0, schedule="cosine", warmup_steps=10)
         >>> [round(learning_rate(step, training), 2) for step in (0, 9, 55, 99)]
         [0.1, 1.0, 0.5, 0.0]
     """
-    return training.learning_rate * share(step, training)
+    return training.learning_rate * relative_rate(step, training)
 
 
-def share(step: int, training: Training) -> float:
+def relative_rate(step: int, training: Training) -> float:
+    """Return the learning rate of a step, relative to its peak."""
     if training.schedule == "one-cycle":
         rise = max(round(RISE * training.steps), 1)
         if step < rise:
@@ -42,5 +42,5 @@ def share(step: int, training: Training) -> float:
 
 
 def cosine(progress: float) -> float:
-    """From 1 to 0."""
+    """Return half a cosine wave that falls from 1 to 0 as ``progress`` goes from 0 to 1."""
     return 0.5 * (1 + math.cos(math.pi * progress))
