@@ -13,8 +13,8 @@ from picaset import AmortizedMixture
 from picaset.cli import main
 from picaset.estimators import large_mixture
 from picaset.estimators.large_mixture import draw_sample, open_points
-from picaset.lab.data import large_tables
-from picaset.large.reading import Silent
+from picaset.progress import Silent
+from picaset.tables import large_table
 from picaset.tables.large_table import open_large_table
 
 
@@ -85,7 +85,7 @@ def test_points_that_are_not_finite_are_refused(points, wrong):
 
 @pytest.mark.parametrize("suffix", ["csv", "npy", "parquet"])
 def test_a_file_in_chunks_is_clustered_as_the_table(points, small_sample, tmp_path, capsys, monkeypatch, suffix):
-    monkeypatch.setattr(large_tables, "LINES", 400)
+    monkeypatch.setattr(large_table, "LINES", 400)
     path = tmp_path / f"points.{suffix}"
     if suffix == "csv":
         np.savetxt(path, points, delimiter=",", header="x,y", comments="")
@@ -115,8 +115,8 @@ def test_a_file_in_chunks_is_clustered_as_the_table(points, small_sample, tmp_pa
 
 def test_a_file_too_large_for_memory_is_read_in_chunks_by_itself(points, tmp_path, monkeypatch, capsys):
     np.save(tmp_path / "points.npy", points)
-    monkeypatch.setattr(large_tables.os, "sysconf", lambda name: 100)
-    assert not large_tables.fits_in_memory(tmp_path / "points.npy")
+    monkeypatch.setattr(large_table.os, "sysconf", lambda name: 100)
+    assert not large_table.fits_in_memory(tmp_path / "points.npy")
     monkeypatch.setattr("picaset.cli.cluster.read_table", lambda path: pytest.fail("the whole table was read"))
     assert main(["cluster", str(tmp_path / "points.npy"), "--components", "3"]) == 0
     assert "3000 points in 1 set" in capsys.readouterr().out
@@ -140,7 +140,7 @@ def test_what_needs_the_whole_table_is_refused(points, tmp_path, capsys, option)
     ],
 )
 def test_a_mistake_far_down_in_a_file_is_told_with_its_line(tmp_path, monkeypatch, text, message):
-    monkeypatch.setattr(large_tables, "LINES", 2)
+    monkeypatch.setattr(large_table, "LINES", 2)
     (tmp_path / "points.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
         open_large_table(tmp_path / "points.csv", ["x", "y"])
@@ -160,6 +160,6 @@ def test_a_full_disk_is_told_and_nothing_is_left(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     (tmp_path / "points.csv").write_text("1,2\n3,4\n")
-    monkeypatch.setattr(large_tables.tempfile, "TemporaryFile", Full)
+    monkeypatch.setattr(large_table.tempfile, "TemporaryFile", Full)
     with pytest.raises(OSError, match=r"No space left on device\); nothing is left there\. Name another folder"):
         open_large_table(tmp_path / "points.csv")

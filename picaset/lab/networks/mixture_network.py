@@ -225,10 +225,6 @@ class MixtureNetwork(PretrainedNetwork):
         estimates = self.network(elements, mask)  # (B, K, 2, D + 2), or (B, K, 1, D + 2) where both are one
         return self.mixture(torch.cat([estimates[:, :, 0], estimates[:, :, -1]]) if coarse else estimates[:, :, 0])
 
-    def read_large(self, large: LargeSet) -> Mixture:
-        """The prediction for a set that is read in chunks; see :func:`picaset.stream`."""
-        return self.mixture(read_large(self.network, large)[:, :, 0])
-
     def mixture(self, estimates: Float[Tensor, "B K D_plus_2"]) -> Mixture:
         return Mixture(estimates[..., : self.dim_in], estimates[..., -2:-1].exp(), estimates[..., -1])
 
@@ -239,6 +235,11 @@ class MixtureNetwork(PretrainedNetwork):
         if isinstance(self.network, Canonicalize):
             return Canonicalize(Tracing(self.network.network), keep)(elements, mask)
         return Tracing(self.network)(elements, mask)
+
+
+@read_large.register
+def _(network: MixtureNetwork, large: LargeSet) -> Mixture:
+    return network.mixture(read_large(network.network, large)[:, :, 0])
 
 
 class Estimator(nn.Module):
@@ -294,25 +295,27 @@ class Estimator(nn.Module):
             return coarse[:, :, None]
         return torch.stack([moments(self.claims(answers), encoded, elements, mask), coarse], dim=2)
 
-    def read_large(self, large: LargeSet) -> Float[Tensor, "B K S D_plus_2"]:
-        def shown(points: Tensor) -> Tensor:
-            return with_frequencies(points, self.num_frequencies)
-
-        encoded = large.map(shown)
-        for module in self.encoders:
-            encoded = read_large(module, encoded.keep(reads=num_passes(module)))
-        answers = self.decoder(read_large(self.pool, encoded.keep(reads=num_passes(self.pool))))
-        coarse = components(self.coarse(answers))
-        if self.claims is None:
-            return coarse[:, :, None]
-        claimed = moments_of_large(self.claims(answers), large, encoded)
-        return torch.stack([claimed, coarse], dim=2)
-
     def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
         encoded = with_frequencies(elements, self.num_frequencies)
         for encoder in self.encoders:
             encoded = encoder(encoded, mask)
         return encoded
+
+
+@read_large.register
+def _(estimator: Estimator, large: LargeSet) -> Float[Tensor, "B K S D_plus_2"]:
+    def add_frequencies(points: Tensor) -> Tensor:
+        return with_frequencies(points, estimator.num_frequencies)
+
+    encoded = large.map(add_frequencies)
+    for module in estimator.encoders:
+        encoded = read_large(module, encoded.keep(reads=num_passes(module)))
+    answers = estimator.decoder(read_large(estimator.pool, encoded.keep(reads=num_passes(estimator.pool))))
+    coarse = components(estimator.coarse(answers))
+    if estimator.claims is None:
+        return coarse[:, :, None]
+    claimed = moments_of_large(estimator.claims(answers), large, encoded)
+    return torch.stack([claimed, coarse], dim=2)
 
 
 class Tracing(nn.Module):

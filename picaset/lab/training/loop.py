@@ -22,14 +22,14 @@ from torch.optim.swa_utils import AveragedModel
 
 from picaset.extras import require
 from picaset.lab.data.folders import MissingDataError
-from picaset.lab.training.ahead import made_ahead
 from picaset.lab.training.environment import describe_environment
 from picaset.lab.training.experiment import Experiment
 from picaset.lab.training.launch import Launch, check_launch, is_first, processes, stop_signals, wait_for
-from picaset.lab.training.progress import Watcher, watching
 from picaset.lab.training.run_directory import Checkpoint, RunDirectory
 from picaset.lab.training.schedules import learning_rate
 from picaset.networks.pretrained import PretrainedNetwork
+from picaset.prefetch import prefetch
+from picaset.progress import Watcher, watch_steps
 
 
 @dataclass
@@ -160,13 +160,13 @@ def run(fabric: Any, path: Path, launch: Launch) -> str | None:
         state.curves = curves_in(directory)
     began, spent = time.perf_counter(), state.seconds
     silent = launch.get("silent", False) or not fabric.is_global_zero
-    with watching(experiment.name, first=state.step, steps=experiment.training.steps, silent=silent) as watcher:
+    with watch_steps(experiment.name, first=state.step, steps=experiment.training.steps, silent=silent) as watcher:
         for problem in state.problems:
             watcher.say(f"{problem}; going on from step {state.step}")
         with stop_signals() as stopping:
             for loss in steps_of(fabric, experiment, state):
                 state.seconds = spent + time.perf_counter() - began
-                watcher.step(state.step, loss)
+                watcher.advance(1, f"loss {loss:.4f}")
                 stop = anywhere(fabric, stopping.now)
                 keep_what_is_due(fabric, directory, experiment, state, loss, watcher, stopping=stop)
                 if stop:
@@ -214,11 +214,12 @@ def steps_of(fabric: Any, experiment: Experiment, state: State) -> Iterator[floa
     task, training = experiment.task, experiment.training
     rank, world = int(fabric.global_rank), int(fabric.world_size)
 
-    def make(step: int) -> tuple[Tensor, ...]:
+    def make(step: int) -> tuple[int, tuple[Tensor, ...]]:
         whole = task.batch(step, seed=training.seed, num_examples=training.batch_size, progress=step / training.steps)
-        return tuple(part[rank::world] for part in whole)
+        return step, tuple(part[rank::world] for part in whole)
 
-    for step, batch in made_ahead(make, state.step, training.steps):
+    first = state.step
+    for step, batch in prefetch(lambda: map(make, range(first, training.steps))):
         for group in state.optimizer.param_groups:
             group["lr"] = learning_rate(step, training)
         state.wrapped.train()
