@@ -1,7 +1,9 @@
 """Progress of long computations: live bars in a terminal, plain lines elsewhere, or nothing.
 
-watch_passes    the passes over a large set: a bar for each, on the error stream
-watch_steps     the steps of a training: one bar in a terminal, otherwise a line every 30 seconds
+    watch_passes    the passes over a large set: a bar for each, on the error stream
+    watch_steps     the steps of a training: one bar in a terminal, otherwise a line every 30 seconds
+
+Both are context managers that return a ``Watcher``.
 """
 
 import time

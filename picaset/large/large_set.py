@@ -306,15 +306,14 @@ def backward_pass(
             continue
         outputs, grad_outputs = zip(*pairs, strict=True)
         leaf_targets = targets if grad_elements is None else [*targets, leaf]
-        gradients: Sequence[Tensor | None] = torch.autograd.grad(outputs, leaf_targets, grad_outputs, allow_unused=True)
+        gradients: Any = torch.autograd.grad(outputs, leaf_targets, grad_outputs, allow_unused=True)
         for index, grad in enumerate(gradients[: len(targets)]):
             if grad is not None:
                 total = sums[index]
                 sums[index] = grad.clone() if total is None else total.add_(grad)
         if grad_elements is not None and grad_elements.numel():
             part = grad_elements[:, source_chunk.start : source_chunk.start + leaf.shape[1]]
-            grad = gradients[-1]
-            _ = part.zero_() if grad is None else part.copy_(grad)
+            _ = part.zero_() if gradients[-1] is None else part.copy_(gradients[-1])
     if large.reading.reduction.shared:
         own = [
             torch.zeros_like(target) if total is None else total for target, total in zip(targets, sums, strict=True)

@@ -16,6 +16,7 @@ from picaset.operators.picaso import PicasoPool
 from picaset.progress import Silent, Watcher, watch_passes
 
 watching = watch_passes
+"""The name by which ``picaset.estimators`` imports ``watch_passes``."""
 
 Spill = Literal["auto", "always", "never"]
 
