@@ -37,7 +37,7 @@ from picaset import (
     SumPool,
     em_step,
 )
-from picaset.large.rules import ask, read_large
+from picaset.large.rules import attend_large, read_large
 from tests import reference
 
 DIM, OUT, HEADS, TEMPLATES, INDUCING = 6, 10, 2, 3, 4
@@ -80,8 +80,10 @@ class AskedBy(nn.Module):
         num_sets = len(elements) if isinstance(elements, SetBatch) else elements.shape[0]
         return self.block(self.queries.expand(num_sets, -1, -1), elements, mask)
 
-    def read_large(self, large):
-        return ask(self.block, self.queries.expand(large.sets, -1, -1), large)
+
+@read_large.register
+def _(operator: AskedBy, large):
+    return attend_large(operator.block, operator.queries.expand(large.sets, -1, -1), large)
 
 
 class AskingThemselves(nn.Module):
@@ -110,8 +112,10 @@ class Half(nn.Module):
     def forward(self, elements, mask=None):
         return self.operator(elements, mask)[self.index]
 
-    def read_large(self, large):
-        return read_large(self.operator, large)[self.index]
+
+@read_large.register
+def _(operator: Half, large):
+    return read_large(operator.operator, large)[operator.index]
 
 
 class OneStepOfEM(nn.Module):

@@ -103,7 +103,7 @@ def test_a_file_is_pooled_like_the_set_it_holds(tmp_path, capsys):
             "points.npy: elements must be finite; found NaN or infinity. Remove or replace it first.",
         ),
         (np.zeros((5, 3)), "induced", "Picaso: elements must have 2 features; those of "),
-        (np.zeros((5, 2)), "self", "SelfAttention cannot read a set in chunks"),
+        (np.zeros((5, 2)), "self", "SelfAttention cannot stream"),
         (np.array([["a", "b"]]), "induced", "points.npy must hold numbers; got <U1."),
     ],
 )

@@ -13,7 +13,7 @@ from picaset import AmortizedMixture
 from picaset.cli import main
 from picaset.estimators import large_mixture
 from picaset.estimators.large_mixture import draw_sample, open_points
-from picaset.large.reading import Silent
+from picaset.progress import Silent
 from picaset.tables import large_table
 from picaset.tables.large_table import open_large_table
 

@@ -19,7 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Imports point one way: a part may import from those above it. The library comes first, the laboratory after it, so
 # nothing that `pip install picaset` is for imports from the laboratory, the studio or the command line.
 LAYERS = [
-    "checks", "extras", "files", "figures", "sets", "operators", "large", "networks", "tables",
+    "checks", "extras", "files", "figures", "progress", "prefetch", "sets", "operators", "large", "networks", "tables",
     "estimators", "__init__", "models", "lab", "studio", "cli", "__main__",
 ]  # fmt: skip
 WITHIN_LAB = ["data", "networks", "tasks", "training", "experiments", "reports"]

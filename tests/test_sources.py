@@ -104,7 +104,7 @@ def test_parquet_gives_the_same_set(elements, pool, tmp_path):
     with raises(ValueError, "has no column 'other'; it has feature 0, feature 1"):
         from_parquet(tmp_path / "set.parquet", columns=["other"])
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "set.parquet").read_bytes()[:100])
-    with raises(ValueError, "cut.parquet is not a whole Parquet file"):
+    with raises(ValueError, "cut.parquet is not a complete Parquet file"):
         stream(pool, tmp_path / "cut.parquet")
 
 
@@ -114,14 +114,18 @@ def test_an_empty_file_is_an_empty_set(pool, tmp_path):
     assert_close(stream(pool, tmp_path / "set.npy"), expected)
     assert_close(stream(pool, lambda: iter([np.empty((0, DIM))])), expected)
     with raises(
-        ValueError, "gave no chunks, so nobody knows how many features an element has. An empty set is one chunk"
+        ValueError,
+        "returned no chunks, so the number of features is unknown. Return an empty set as one chunk of shape (0, D).",
     ):
         stream(pool, lambda: iter([]))
 
 
 def test_a_transform_is_applied_to_every_element_on_the_way(elements, pool):
     assert_close(stream(pool, elements, 4, transform=lambda x: 2 * x + 1), pool(2 * elements[None] + 1))
-    with raises(ValueError, "transform must keep every element where it is, (B, n, D) to (B, n, E); it made (1, 3, 6)"):
+    with raises(
+        ValueError,
+        "transform must map (B, n, D) to (B, n, E), each element by itself; it returned (1, 3, 6) for (1, 4, 6).",
+    ):
         stream(pool, elements, 4, transform=lambda x: x[:, 1:])
     with raises(
         ValueError, "PicasoPool: elements must have 6 features; those of the tensor have 7 after the transform."
@@ -141,8 +145,7 @@ def test_gradients_reach_the_parameters_of_a_transform(elements, pool):
 @pytest.fixture
 def threads_for_all(monkeypatch):
     """Chunks of any size are handed from thread to thread."""
-    monkeypatch.setattr("picaset.large.sources.WORTH_A_THREAD", 1)
-    monkeypatch.setattr("picaset.large.large_set.WORTH_A_THREAD", 1)
+    monkeypatch.setattr("picaset.large.sources.MIN_PREFETCHED_CHUNK", 1)
 
 
 @pytest.mark.usefixtures("threads_for_all")
@@ -182,10 +185,12 @@ class Changing:
 def test_a_source_that_changes_between_passes_is_refused(elements, pool):
     other = elements.clone()
     other[-1] += 1
-    with raises(RuntimeError, "the source Changing changed between passes: elements 20 to 22 are not what they were"):
+    with raises(
+        RuntimeError, "the source Changing changed between passes: elements 20 to 22 differ from the first pass."
+    ):
         stream(pool, Changing(elements, other), 4)
     with raises(
-        RuntimeError, "changed between passes: it had 23 elements, now it has 20. Every pass must give the same"
+        RuntimeError, "changed between passes: it had 23 elements, now it has 20. Every pass must return the same"
     ):
         stream(pool, Changing(elements, elements[:20]), 4)
 
@@ -194,26 +199,24 @@ def test_a_source_that_changes_before_the_backward_pass_is_refused(elements, poo
     np.save(tmp_path / "set.npy", elements.numpy())
     pooled = stream(pool, tmp_path / "set.npy", 4)
     np.save(tmp_path / "set.npy", 2 * elements.numpy())
-    with raises(
-        RuntimeError, "set.npy changed between passes: elements 0 to 3 are not what they were in the first pass."
-    ):
+    with raises(RuntimeError, "set.npy changed between passes: elements 0 to 3 differ from the first pass."):
         pooled.sum().backward()
     pooled = stream(pool, elements, 4)
     elements.add_(1)
-    with raises(RuntimeError, "the tensor changed between passes: it was written to in place. Stream a copy of it"):
+    with raises(RuntimeError, "the tensor changed between passes: it was modified in place. Stream a copy of it"):
         pooled.sum().backward()
 
 
 def test_a_source_that_can_be_read_once_only_is_refused(elements, pool):
     chunks = iter([elements])
-    with raises(TypeError, "a list_iterator can be read once only, and a large set is read several times."):
+    with raises(TypeError, "a list_iterator can be read only once, and a large set is read several times."):
         stream(pool, chunks)
     with raises(
-        RuntimeError, "returned the same iterator again, which can be read once only. It must return a new one"
+        RuntimeError, "returned the same iterator again, which can be read only once. It must return a new one"
     ):
         stream(pool, lambda: chunks)
     generator = iter([elements])
-    with raises(RuntimeError, "it had 23 elements, now it has 0. It can be read once only: pass a function"):
+    with raises(RuntimeError, "it had 23 elements, now it has 0. It can be read only once: pass a function"):
         stream(pool, lambda: (chunk for chunk in generator))
 
 
@@ -230,12 +233,14 @@ def test_chunks_that_are_no_sets_are_refused(elements, pool):
 
 def test_what_is_no_source_is_refused(elements, pool, tmp_path):
     with raises(
-        TypeError, "a source is a tensor, an array, the path of a file, or a function that returns an iterator"
+        TypeError, "a source must be a tensor, an array, the path of a file, or a function that returns an iterator"
     ):
         stream(pool, 3)
-    with raises(TypeError, "one large set at a time, as a tensor (N, D); a SetBatch goes to the operator itself."):
+    with raises(
+        TypeError, "a source is one set, such as a tensor (N, D); got a SetBatch. Call the operator itself with it."
+    ):
         stream(pool, SetBatch.from_list([elements]))
-    with raises(TypeError, "a mask goes with a tensor; got a mask and ndarray."):
+    with raises(TypeError, "a mask requires a tensor as source; got a mask and ndarray."):
         stream(pool, elements.numpy(), mask=torch.ones(COUNT, dtype=torch.bool))
     with raises(ValueError, "a tensor must have shape (N, D) or (B, N, D); got (6,)."):
         stream(pool, elements[0])
@@ -250,9 +255,7 @@ def test_what_is_no_source_is_refused(elements, pool, tmp_path):
     with raises(FileNotFoundError, "nothing.npy does not exist."):
         stream(pool, tmp_path / "nothing.npy")
     (tmp_path / "set.csv").write_text("1,2")
-    with raises(
-        ValueError, "set.csv must end in .npy, .safetensors or .parquet; anything else can come from a function."
-    ):
+    with raises(ValueError, "set.csv must end in .npy, .safetensors or .parquet; read other formats by a function."):
         stream(pool, tmp_path / "set.csv")
 
 
@@ -262,10 +265,10 @@ def test_files_that_are_not_whole_are_refused(elements, pool, tmp_path):
         whole = (tmp_path / name).read_bytes()
         for size in (0, 5, len(whole) - 8):
             (tmp_path / name).write_bytes(whole[:size])
-            with raises(ValueError, f"{name} is not a whole"):
+            with raises(ValueError, f"{name} is not a complete"):
                 stream(pool, tmp_path / name)
     with raises(
-        ValueError, "two.safetensors holds 2 tensors (one, two); say which by from_safetensors(path, tensor=...)."
+        ValueError, "two.safetensors holds 2 tensors (one, two); choose one by from_safetensors(path, tensor=...)."
     ):
         stream(pool, tmp_path / "two.safetensors")
     with raises(ValueError, "two.safetensors has no tensor 'three'; it has one, two."):
@@ -279,26 +282,33 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused(elements, pool, tmp_pat
     np.save(tmp_path / "set.npy", elements.numpy())
     pooled = stream(pool, tmp_path / "set.npy", 4)
     os.truncate(tmp_path / "set.npy", 200)
-    with raises(ValueError, "set.npy ends before its 23 elements do; was it cut short?"):
+    with raises(ValueError, "set.npy is too short for its 23 elements; it may be truncated."):
         pooled.sum().backward()
 
 
 def test_what_cannot_be_read_in_chunks_says_why_and_what_to_take(elements):
-    with raises(TypeError, "every element attends to every other, so that its cost grows with the square of the set."):
+    with raises(TypeError, "every element attends to every other, so its cost grows with the square of the set size."):
         stream(SelfAttention(DIM, 8, num_heads=2), elements)
-    with raises(TypeError, "InducedSelfAttention passes the same knowledge through a few learned points"):
+    with raises(
+        TypeError,
+        "Use InducedSelfAttention, which attends through a few learned points; in a network, encoder='induced'.",
+    ):
         stream(Picaso(DIM, 2, dim=8, num_heads=2, encoder="self"), elements)
-    with raises(TypeError, "JanossyPool cannot read a set in chunks: it averages over all tuples of elements"):
+    with raises(
+        TypeError, "JanossyPool cannot stream: it averages over tuples of elements, which may lie in different chunks."
+    ):
         stream(JanossyPool(DIM), elements)
-    with raises(TypeError, "SortPool cannot read a set in chunks: it sorts the whole set."):
+    with raises(TypeError, "SortPool cannot stream: it sorts the whole set."):
         stream(SortPool(DIM), elements)
     with raises(
-        TypeError, "Linear cannot read a set in chunks: nobody said how. If it treats every element by itself,"
+        TypeError, "Linear cannot stream: no streaming rule is registered for it. If it treats every element by itself,"
     ):
         stream(nn.Sequential(nn.Linear(DIM, DIM), MeanPool()), elements)
-    with raises(TypeError, "Canonicalize cannot read a set in chunks around an encoder"):
+    with raises(TypeError, "Canonicalize cannot stream around an encoder"):
         stream(Canonicalize(Elementwise(nn.Identity()), lambda prediction, shift, scale: prediction), elements)
-    with raises(ValueError, "Dropout in training makes something else of a chunk every time"):
+    with raises(
+        ValueError, "Dropout in training mode is not deterministic, and every chunk is computed several times."
+    ):
         stream(nn.Sequential(Elementwise(nn.Dropout()), MeanPool()), elements)
 
 
@@ -318,12 +328,12 @@ def test_wrong_options_are_refused(elements, pool):
         stream(pool, elements, 0)
     with raises(ValueError, "spill must be one of 'auto', 'always', 'never'; got 'maybe'."):
         stream(pool, elements, spill="maybe")
-    with raises(ValueError, "PicasoPool returns no elements for a sink; call without one."):
+    with raises(ValueError, "PicasoPool returns no elements for a sink; call it without one."):
         stream(pool, elements, sink=print)
     encoder = Elementwise(nn.Linear(DIM, 4))
-    with raises(ValueError, "the result has as many elements as the array; say where they go by sink=..."):
+    with raises(ValueError, "the result has as many elements as the array; pass sink=..., the path of a .npy"):
         stream(encoder, elements.numpy())
-    with raises(TypeError, "a sink is the path of a .npy, an array to fill, or a function; got int."):
+    with raises(TypeError, "a sink must be the path of a .npy, an array to fill, or a function; got int."):
         stream(encoder, elements, sink=3)
     with raises(
         ValueError, "the sink has shape (22, 4), which has no room for elements 20 to 22 of 1 set with 4 features."
@@ -331,10 +341,10 @@ def test_wrong_options_are_refused(elements, pool):
         stream(encoder, elements, 4, sink=np.empty((22, 4)))
     with raises(ValueError, "the sink has room for 24 elements; the set has 23."):
         stream(encoder, elements, sink=np.empty((24, 4)))
-    with raises(ValueError, "a .npy takes the elements of one set; there are 2. Give an array to fill."):
+    with raises(ValueError, "a .npy takes the elements of one set; there are 2. Pass an array to fill."):
         stream(encoder, elements[:22].view(2, 11, DIM), sink="never.npy")
     large = LargeSet(InMemory(elements), Reading(4, torch.float32, torch.device("cpu")))
-    with raises(ValueError, "the other set must have been made from this one, by maps."):
+    with raises(ValueError, "the other set must be derived from this one by maps."):
         large.map(torch.relu).beside(large)
 
 
@@ -377,7 +387,9 @@ def test_a_full_disk_while_layers_are_kept_is_one_clear_error_and_leaves_nothing
 
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", full)
-    with raises(OSError, f"encoded elements could not be kept in {tmp_path} after 0 MB (No space left on device)."):
+    with raises(
+        OSError, f"cannot cache encoded elements in {tmp_path}; writing failed after 0 MB (No space left on device)."
+    ):
         stream(network, elements, 4, spill="always", folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert_close(stream(network, elements, 4, spill="never", folder=tmp_path), network(elements[None]))
@@ -390,7 +402,9 @@ def test_layers_are_kept_where_that_pays(elements, tmp_path, monkeypatch):
     original = large_set.Spilled.pays
     for cheap in (True, False):
         monkeypatch.setattr(
-            large_set.Spilled, "pays", lambda self, making, writing, chunk, cheap=cheap: decided.append(cheap) or cheap
+            large_set.Spilled,
+            "pays",
+            lambda self, computing, writing, chunk, cheap=cheap: decided.append(cheap) or cheap,
         )
         assert_close(stream(network, elements, 4, folder=tmp_path), network(elements[None]))
     assert decided == [True, True, False, False]

@@ -28,12 +28,12 @@ from picaset.cli import main
 from picaset.lab.data.folders import MissingDataError
 from picaset.lab.experiments import EXPERIMENTS, experiment
 from picaset.lab.training import loop, run_directory
-from picaset.lab.training.ahead import made_ahead
 from picaset.lab.training.experiment import Experiment, Schedule, Training
 from picaset.lab.training.launch import wait_for
 from picaset.lab.training.loop import resume, start
 from picaset.lab.training.run_directory import RunDirectory, run_name
 from picaset.lab.training.schedules import learning_rate
+from picaset.prefetch import prefetch
 from tests.celeba_files import write_celeba
 from tests.clevr_files import write_clevr
 
@@ -292,8 +292,8 @@ def test_an_error_in_the_data_is_an_error_of_the_training():
             raise ValueError("no such step")
         return step
 
-    steps = made_ahead(make, 0, 5)
-    assert [next(steps), next(steps)] == [(0, 0), (1, 1)]
+    steps = prefetch(lambda: map(make, range(5)))
+    assert [next(steps), next(steps)] == [0, 1]
     with pytest.raises(ValueError, match="no such step"):
         next(steps)
 

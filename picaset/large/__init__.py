@@ -1,1 +1,1 @@
-"""One set too large for memory, or for one machine."""
+"""Sets that are too large for memory, or for one process."""

@@ -1,19 +1,18 @@
-"""A set that is never held: a source, and what is done to every element on the way.
+"""A set that is never in memory as a whole: a source, and maps that are applied to every chunk of it.
 
-    map     another large set, each element of which depends on one element and on small tensors; costs nothing yet
-    fold    one pass over the set, from which a statistic comes back
-    keep    the same set, about to be read several times: kept on disk where that is cheaper than making it again
-    collect    its elements, in memory
+    map        another large set, whose elements each depend on one element and on small tensors; evaluated lazily
+    fold       one pass over the set that computes a statistic
+    keep       the same set, cached on disk where reading it back is cheaper than computing it again
+    collect    all elements in memory
 
-Operators are written over these in pools.py, cascades.py and canonical.py. The same few lines serve a file on one
-machine and a set that is spread over many, forward and backward.
+rules.py writes every operator in terms of these. They serve a file on one machine and a set that is spread over
+several processes, forward and backward.
 
-Dimensions:  B sets   n elements of a chunk   D features
+Forward, chunks are summarized without an autograd graph and their summaries merged. Backward, each chunk is computed
+again with a graph of its own, differentiated, its gradients added to those of the other chunks, and released; see
+statistics.py for why the sum equals the gradient of the whole.
 
-Encoded elements kept in a temporary file, where reading them again is cheaper than making them again.
-
-The file has no name in its folder: when its set is forgotten, or the process dies in whatever way, nothing is left.
-Backward passes make the elements again, since they need the graph.
+Dimensions:  B sets   N elements   n elements of a chunk   D features
 """
 
 import os
@@ -21,151 +20,60 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from picaset.large.folding import collect, fold
-from picaset.large.reading import Reading, read_ahead
-from picaset.large.sources import AHEAD, WORTH_A_THREAD, Chunk, Source, memory_of
+from picaset.large.reading import Reading
+from picaset.large.sources import CHUNKS_AHEAD, Chunk, InMemory, Source, prefetch_depth
 from picaset.large.statistics import Statistic, Summary
 from picaset.operators.base import silence
-
-if TYPE_CHECKING:
-    from picaset.large.large_set import LargeSet
-
-
-class Spilled(Source):
-    """A large set that is made in its first pass, and from then on read from disk, if that pays.
-
-    It pays when making a chunk again for each of the later passes takes longer than writing it once and reading it for
-    each. Both are measured on the second chunk, the first being slowed by what is cold.
-    """
-
-    def __init__(self, large: "LargeSet", *, reads: int) -> None:
-        self.large = large
-        self.name = f"what was kept of {large.source.name}"
-        self.sets = large.sets
-        self.reads = reads
-        self.file: SpillFile | None = None
-        self.decided = large.reading.spill == "always"
-        self.whole = False
-
-    @property
-    def count(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.large.source.count
-
-    def chunks(self, size: int) -> Iterator[Chunk]:
-        if self.file is not None and self.whole:
-            return self.file.chunks()
-        return self.made_and_written() if self.reads > 1 else self.large.chunks("encoding")
-
-    def made_and_written(self) -> Iterator[Chunk]:
-        file: SpillFile | None = SpillFile(self.large.reading.folder)
-        began = time.perf_counter()
-        for index, chunk in enumerate(self.large.chunks("encoding")):
-            making = time.perf_counter() - began
-            if file is not None:
-                began = time.perf_counter()
-                file.write(chunk)
-                writing = time.perf_counter() - began
-                if index == 1 and not self.decided and not self.pays(making, writing, chunk):
-                    file, self.reads = file.close(), 0
-            yield chunk
-            began = time.perf_counter()
-        self.file, self.whole = file, file is not None
-
-    def pays(self, making: float, writing: float, chunk: Chunk) -> bool:
-        """Reading is taken to cost as much as writing, which errs on the side of making again."""
-        folder = self.large.reading.folder or Path(tempfile.gettempdir())
-        count = self.large.source.count
-        needed = 0 if count is None else chunk.elements.nbytes * count // max(chunk.elements.shape[1], 1)
-        if shutil.disk_usage(folder).free < needed:
-            return False
-        return (self.reads - 1) * making > self.reads * writing
-
-
-class SpillFile:
-    """Chunks written one after the other to a file without a name, and read back in that order."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder or Path(tempfile.gettempdir())
-        self.file = tempfile.TemporaryFile(dir=self.folder, buffering=0)  # noqa: SIM115 - it lives as long as this
-        weakref.finalize(self, self.file.close)
-        self.written = list[tuple[int, tuple[int, ...], torch.dtype, torch.device, Tensor | None]]()
-        self.bytes = 0
-
-    def write(self, chunk: Chunk) -> None:
-        elements = chunk.elements.detach()
-        held = memory_of(elements.cpu().contiguous())
-        try:
-            done = 0
-            while done < len(held):
-                done += os.pwrite(self.file.fileno(), held[done:], self.bytes + done)
-        except OSError as error:
-            self.close()
-            raise OSError(
-                error.errno,
-                f"picaset.stream: encoded elements could not be kept in {self.folder} after {self.bytes / 2**20:.0f} MB"
-                f" ({error.strerror}). What was written is gone. Give another folder=..., or spill='never', which makes"
-                " them again in every pass.",
-            ) from None
-        self.written.append((chunk.start, tuple(elements.shape), elements.dtype, elements.device, chunk.mask))
-        self.bytes += len(held)
-
-    def chunks(self) -> Iterator[Chunk]:
-        elements = self.written[0][1][1] if self.written else 0
-        return read_ahead(self.read, depth=AHEAD if elements >= WORTH_A_THREAD else 0)
-
-    def read(self) -> Iterator[Chunk]:
-        largest = max((torch.Size(shape).numel() * dtype.itemsize for _, shape, dtype, _, _ in self.written), default=0)
-        buffers = [torch.empty(largest, dtype=torch.uint8) for _ in range(AHEAD + 3)]
-        offset = 0
-        for index, (start, shape, dtype, device, mask) in enumerate(self.written):
-            size = torch.Size(shape).numel() * dtype.itemsize
-            buffer = buffers[index % len(buffers)][:size]
-            view, done = memory_of(buffer), 0
-            while done < size:
-                done += os.preadv(self.file.fileno(), [view[done:]], offset + done)
-            offset += size
-            yield Chunk(start, buffer.view(dtype).view(shape).to(device), mask)
-
-    def close(self) -> None:
-        """Nothing is left of it."""
-        self.file.close()
+from picaset.prefetch import prefetch
 
 
 @dataclass(frozen=True)
 class Map:
-    """``function(elements, *inputs)`` of every chunk, by itself, with the parameters of some modules."""
+    """``function(elements, *inputs)``, applied to every chunk."""
 
     function: Callable[..., Tensor]
     inputs: tuple[Tensor, ...] = ()
     modules: tuple[nn.Module, ...] = ()
+    """Modules whose parameters ``function`` uses."""
     costs: bool = True
-    """Whether it does more than look at the elements."""
+    """Whether it computes anything, so that caching its results may pay."""
 
 
 @dataclass(frozen=True)
 class LargeSet:
-    """A source and the maps that its elements go through.
+    """A source and the maps that are applied to its elements.
 
     Args:
-        source: Where chunks are read from.
-        reading: How.
-        maps: What is done to them.
-        origin: The set that the source keeps on disk, if it does; gradients are taken of that.
+        source: The source of the chunks.
+        reading: Settings of the passes.
+        maps: Functions applied to every chunk, in order.
+        origin: The set that ``source`` caches, if it is a cache; gradients are computed from it.
     """
 
     source: Source
     reading: Reading
     maps: tuple[Map, ...] = ()
     origin: "LargeSet | None" = None
+
+    @property
+    def sets(self) -> int:
+        """Number of sets, B."""
+        return self.source.sets
+
+    @property
+    def inputs(self) -> tuple[tuple[Tensor, ...], ...]:
+        """The inputs of each map."""
+        return tuple(step.inputs for step in self.maps)
 
     def map(
         self,
@@ -174,95 +82,366 @@ class LargeSet:
         modules: tuple[nn.Module, ...] = (),
         costs: bool = True,
     ) -> "LargeSet":
-        """The set whose elements are ``function(elements, *inputs)``; elements must not depend on each other."""
+        """Return the set with elements ``function(elements, *inputs)``; elements must not depend on each other."""
         return LargeSet(self.source, self.reading, (*self.maps, Map(function, inputs, modules, costs)), self.origin)
 
     def fold(self, statistic: Statistic, *inputs: Tensor) -> Summary:
-        """One pass: the peak, and results that are differentiable in the inputs, in all parameters and in elements
-        that are in memory."""
-        return fold(self, statistic, inputs)
+        """Compute a statistic in one pass: its peak and, as ``sums``, its results.
+
+        The results are differentiable in the inputs, in all parameters, and in the elements of a source in memory.
+        """
+        tracked = self.tracked_tensors(inputs, statistic.modules)
+        if not needs_gradient(tracked):
+            with torch.no_grad():
+                summary = self.summarize(statistic, inputs)
+            return Summary(summary.peak, self.results(statistic, summary))
+        summaries = list[Summary]()
+        results = cast(Any, Folding).apply(self, statistic, inputs, summaries, *tracked)
+        return Summary(summaries[0].peak, results)
+
+    def collect(self) -> Float[Tensor, "B N D"]:
+        """Return all elements in memory; differentiable."""
+        tracked = self.tracked_tensors((), ())
+        if not needs_gradient(tracked):
+            with torch.no_grad():
+                return self.concatenated_chunks()
+        return cast(Any, Collecting).apply(self, *tracked)
 
     def keep(self, *, reads: int) -> "LargeSet":
-        """The same set, if it will be read ``reads`` times."""
-        if reads < 2 or not any(one.costs for one in self.maps) or self.reading.spill == "never":
+        """Return the same set, cached on disk if it will be read ``reads`` times and that pays."""
+        if reads < 2 or not any(step.costs for step in self.maps) or self.reading.spill == "never":
             return self
         return LargeSet(Spilled(self, reads=reads), self.reading, (), self)
 
     def beside(self, other: "LargeSet") -> "LargeSet":
-        """The set whose elements are those of this one followed by those of another that was made from it."""
-        mine, theirs = self.from_the_start(), other.from_the_start()
-        added = theirs.maps[len(mine.maps) :]
-        if theirs.source is not mine.source or theirs.maps[: len(mine.maps)] != mine.maps:
-            raise ValueError("LargeSet.beside: the other set must have been made from this one, by maps.")
+        """Return the set whose features are those of this one followed by those of another that is a map of it."""
+        base, derived = self.uncached(), other.uncached()
+        added = derived.maps[len(base.maps) :]
+        if derived.source is not base.source or derived.maps[: len(base.maps)] != base.maps:
+            raise ValueError("LargeSet.beside: the other set must be derived from this one by maps.")
 
-        def both(elements: Tensor, *inputs: Tensor) -> Tensor:
-            remaining, encoded = iter(inputs), elements
-            for one in added:
-                encoded = one.function(encoded, *(next(remaining) for _ in one.inputs))
-            return torch.cat([elements, encoded], dim=-1)
+        def concatenate(elements: Tensor, *inputs: Tensor) -> Tensor:
+            remaining, mapped = iter(inputs), elements
+            for step in added:
+                mapped = step.function(mapped, *(next(remaining) for _ in step.inputs))
+            return torch.cat([elements, mapped], dim=-1)
 
-        inputs = (tensor for one in added for tensor in one.inputs)
-        return mine.map(both, *inputs, modules=tuple(module for one in added for module in one.modules))
+        inputs = (tensor for step in added for tensor in step.inputs)
+        return base.map(concatenate, *inputs, modules=tuple(module for step in added for module in step.modules))
 
-    def collect(self) -> Float[Tensor, "B N D"]:
-        """All elements in memory; differentiable."""
-        return collect(self)
-
-    def from_the_start(self) -> "LargeSet":
-        """The same set, made from its first source and not from what was kept of it."""
+    def uncached(self) -> "LargeSet":
+        """Return the same set, computed from its first source instead of from a cache."""
         if self.origin is None:
             return self
-        first = self.origin.from_the_start()
+        first = self.origin.uncached()
         return LargeSet(first.source, self.reading, first.maps + self.maps)
 
-    @property
-    def inputs(self) -> tuple[tuple[Tensor, ...], ...]:
-        """The small tensors that each map takes."""
-        return tuple(one.inputs for one in self.maps)
-
-    @property
-    def modules(self) -> tuple[nn.Module, ...]:
-        return tuple(module for one in self.maps for module in one.modules)
-
-    @property
-    def sets(self) -> int:
-        return self.source.sets
-
-    def raw_chunks(self, kind: str) -> Iterator[Chunk]:
-        """The chunks of the source, at least one: without elements, one that is absent."""
-        self.reading.watcher.begin(kind, self.source.count)
+    def source_chunks(self, activity: str) -> Iterator[Chunk]:
+        """Yield the chunks of the source; for an empty set, one absent element."""
+        self.reading.watcher.begin(activity, self.source.count)
         empty = True
         for chunk in self.source.chunks(self.reading.size):
             empty = False
             yield chunk
             self.reading.watcher.advance(chunk.elements.shape[1])
-        if empty:
-            yield self.nothing()
-
-    def chunks(self, kind: str) -> Iterator[Chunk]:
-        """The chunks of the set."""
-        for chunk in self.raw_chunks(kind):
-            yield self.through(chunk, self.inputs)
-
-    def through(self, chunk: Chunk, inputs: tuple[tuple[Tensor, ...], ...]) -> Chunk:
-        """A chunk of the source after all maps, which take these inputs; absent elements are zero after each."""
-        mask = None if chunk.mask is None else chunk.mask.to(self.reading.device)
-        elements = silenced(self.reading.prepared(chunk.elements), mask)
-        with self.reading.precision():
-            for one, given in zip(self.maps, inputs, strict=True):
-                elements = silenced(one.function(elements, *given), mask)
-        return Chunk(chunk.start, elements, mask)
-
-    def nothing(self) -> Chunk:
-        """One absent element, for statistics of nothing."""
+        if not empty:
+            return
         if self.source.width is None:
             raise ValueError(
-                f"picaset.stream: {self.source.name} gave no chunks, so nobody knows how many features an element has. "
-                "An empty set is one chunk of shape (0, D)."
+                f"picaset.stream: {self.source.name} returned no chunks, so the number of features is unknown. Return "
+                "an empty set as one chunk of shape (0, D)."
             )
         elements = torch.zeros(self.sets, 1, self.source.width)
-        return Chunk(0, elements, torch.zeros(self.sets, 1, dtype=torch.bool))
+        yield Chunk(0, elements, torch.zeros(self.sets, 1, dtype=torch.bool))
+
+    def chunks(self, activity: str) -> Iterator[Chunk]:
+        """Yield the chunks of the set, in one pass that is shown to the user as ``activity``."""
+        for chunk in self.source_chunks(activity):
+            yield self.apply_maps(chunk, self.inputs)
+
+    def apply_maps(self, chunk: Chunk, inputs: tuple[tuple[Tensor, ...], ...]) -> Chunk:
+        """Apply all maps, with these inputs, to a chunk of the source; absent elements are zero after each."""
+        mask = None if chunk.mask is None else chunk.mask.to(self.reading.device)
+        elements = zero_absent(chunk.elements.to(self.reading.device, self.reading.dtype), mask)
+        with self.reading.autocast_context():
+            for step, step_inputs in zip(self.maps, inputs, strict=True):
+                elements = zero_absent(step.function(elements, *step_inputs), mask)
+        return Chunk(chunk.start, elements, mask)
+
+    def summarize(self, statistic: Statistic, inputs: tuple[Tensor, ...]) -> Summary:
+        """Return the summary of the whole set, including the parts of other processes."""
+        merged = None
+        for _, elements, mask in self.chunks("gathering"):
+            summary = statistic.summarize(elements.detach(), mask, inputs)
+            merged = summary if merged is None else statistic.merge(merged, summary)
+        assert merged is not None
+        return self.reading.reduction.combine(statistic, merged)
+
+    def results(self, statistic: Statistic, summary: Summary) -> tuple[Tensor, ...]:
+        return tuple(result.to(self.reading.sum_dtype) for result in statistic.results(summary))
+
+    def concatenated_chunks(self) -> Tensor:
+        chunks = [chunk.elements for chunk in self.chunks("writing")]
+        return chunks[0][:, : self.source.count or 0] if len(chunks) == 1 else torch.cat(chunks, dim=1)
+
+    def tracked_tensors(self, inputs: tuple[Tensor, ...], modules: tuple[nn.Module, ...]) -> list[Tensor | None]:
+        """Return what a pass is differentiable in: elements in memory, inputs of maps, inputs, parameters."""
+        whole = self.uncached()
+        elements = whole.source.elements if isinstance(whole.source, InMemory) else None
+        elements = elements if elements is not None and elements.requires_grad else None
+        if elements is None and self.reading.reduction.shared and torch.is_grad_enabled():
+            # All ranks run the backward pass together, so each needs a tensor that requires a gradient.
+            elements = torch.zeros((), requires_grad=True)
+        map_inputs = [tensor for tensors in whole.inputs for tensor in tensors]
+        modules = (*(module for step in whole.maps for module in step.modules), *modules)
+        parameters = {id(parameter): parameter for module in modules for parameter in module.parameters()}
+        return [elements, *map_inputs, *inputs, *parameters.values()]
 
 
-def silenced(elements: Tensor, mask: Tensor | None) -> Tensor:
+def needs_gradient(tracked: list[Tensor | None]) -> bool:
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tracked)
+
+
+def zero_absent(elements: Tensor, mask: Tensor | None) -> Tensor:
     return elements if mask is None else silence(elements, mask)
+
+
+# Gradients
+
+
+class Folding(torch.autograd.Function):
+    """``LargeSet.fold`` with a backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        large: LargeSet,
+        statistic: Statistic,
+        inputs: tuple[Tensor, ...],
+        summaries: list[Summary],
+        *tracked: Any,
+    ) -> Any:
+        if statistic.compares_values:
+            # With gradients enabled and without the cache, operations and rounding are those of the backward pass.
+            with torch.enable_grad():
+                summary = large.uncached().summarize(statistic, inputs)
+        else:
+            summary = large.summarize(statistic, inputs)
+        summaries.append(summary)
+        ctx.large, ctx.statistic, ctx.summary, ctx.num_inputs = large.uncached(), statistic, summary, len(inputs)
+        ctx.save_for_backward(*tracked)
+        return tuple(result.detach() for result in large.results(statistic, summary))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_results: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        def contribution(source_chunk: Chunk, chunk: Chunk, inputs: tuple[Tensor, ...]) -> Differentiated:
+            contributions = ctx.statistic.contribute(chunk.elements, chunk.mask, ctx.summary, inputs)
+            return Differentiated(contributions, grad_results)
+
+        need = ctx.needs_input_grad[4:]
+        return None, None, None, None, *backward_pass(ctx.large, ctx.saved_tensors, need, ctx.num_inputs, contribution)
+
+
+class Collecting(torch.autograd.Function):
+    """``LargeSet.collect`` with a backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, large: LargeSet, *tracked: Any) -> Any:
+        ctx.large = large.uncached()
+        ctx.save_for_backward(*tracked)
+        return large.concatenated_chunks()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        def contribution(source_chunk: Chunk, chunk: Chunk, inputs: tuple[Tensor, ...]) -> Differentiated:
+            start, count = source_chunk.start, source_chunk.elements.shape[1]
+            grad = grad_outputs[0][:, start : start + count]
+            return Differentiated((chunk.elements[:, : grad.shape[1]],), (grad,))
+
+        return None, *backward_pass(ctx.large, ctx.saved_tensors, ctx.needs_input_grad[1:], 0, contribution)
+
+
+class Differentiated(NamedTuple):
+    """Outputs of one chunk, and the gradients of the loss in them."""
+
+    outputs: Sequence[Tensor]
+    gradients: Sequence[Tensor]
+
+
+def backward_pass(
+    large: LargeSet,
+    tracked: Sequence[Any],
+    need: Sequence[bool],
+    num_inputs: int,
+    contribution: Callable[[Chunk, Chunk, tuple[Tensor, ...]], Differentiated],
+) -> list[Tensor | None]:
+    """Return the gradients of the tracked tensors that need one, summed over the chunks of one pass.
+
+    Args:
+        large: The set, without a cache.
+        tracked: As ``LargeSet.tracked_tensors`` returns them.
+        need: Whether each of them needs a gradient.
+        num_inputs: Number of inputs of the statistic.
+        contribution: Returns what is differentiated, from a chunk of the source, the same chunk after all maps, and the
+            inputs of the statistic.
+    """
+    stop = 1 + sum(len(tensors) for tensors in large.inputs) + num_inputs
+    leaves = [tensor.detach().requires_grad_(use) for tensor, use in zip(tracked[1:stop], need[1:stop], strict=True)]
+    remaining = iter(leaves)
+    map_inputs = tuple(tuple(next(remaining) for _ in tensors) for tensors in large.inputs)
+    inputs = tuple(remaining)
+    targets = [tensor for tensor, use in zip([*leaves, *tracked[stop:]], need[1:], strict=True) if use]
+    sums: list[Tensor | None] = [None] * len(targets)
+    # The placeholder for elements where ranks share a set has no dimensions.
+    grad_elements = torch.empty_like(tracked[0]) if need[0] and tracked[0].dim() else None
+    for source_chunk in large.source_chunks("gradients"):
+        with torch.enable_grad():
+            leaf = source_chunk.elements.detach().requires_grad_(grad_elements is not None)
+            chunk = large.apply_maps(source_chunk._replace(elements=leaf), map_inputs)
+            pairs = zip(*contribution(source_chunk, chunk, inputs), strict=True)
+        pairs = [(output, grad.to(output.dtype)) for output, grad in pairs if output.requires_grad]
+        if not pairs:
+            continue
+        outputs, grad_outputs = zip(*pairs, strict=True)
+        leaf_targets = targets if grad_elements is None else [*targets, leaf]
+        gradients: Any = torch.autograd.grad(outputs, leaf_targets, grad_outputs, allow_unused=True)
+        for index, grad in enumerate(gradients[: len(targets)]):
+            if grad is not None:
+                total = sums[index]
+                sums[index] = grad.clone() if total is None else total.add_(grad)
+        if grad_elements is not None and grad_elements.numel():
+            part = grad_elements[:, source_chunk.start : source_chunk.start + leaf.shape[1]]
+            _ = part.zero_() if gradients[-1] is None else part.copy_(gradients[-1])
+    if large.reading.reduction.shared:
+        own = [
+            torch.zeros_like(target) if total is None else total for target, total in zip(targets, sums, strict=True)
+        ]
+        sums = list(large.reading.reduction.sum_tensors(own))
+    remaining_sums = iter(sums)
+    return [grad_elements, *(next(remaining_sums) if required else None for required in need[1:])]
+
+
+# Caching on disk
+
+
+class Spilled(Source):
+    """A large set that is computed in its first pass and, if that pays, read from a temporary file from then on.
+
+    It pays if computing a chunk again in each later pass takes longer than writing it once and reading it in each. Both
+    are measured on the second chunk, because the first one includes warm-up. Backward passes do not use the file, since
+    they need the autograd graph.
+    """
+
+    def __init__(self, large: LargeSet, *, reads: int) -> None:
+        self.large = large
+        self.name = f"the cache of {large.source.name}"
+        self.sets = large.sets
+        self.reads = reads
+        self.decided = large.reading.spill == "always"
+        self.file: SpillFile | None = None
+
+    @property
+    def count(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.large.source.count
+
+    def chunks(self, size: int) -> Iterator[Chunk]:
+        if self.file is not None:
+            return self.file.chunks()
+        return self.computed_and_written() if self.reads > 1 else self.large.chunks("encoding")
+
+    def computed_and_written(self) -> Iterator[Chunk]:
+        file: SpillFile | None = SpillFile(self.large.reading.folder)
+        began = time.perf_counter()
+        for index, chunk in enumerate(self.large.chunks("encoding")):
+            computing = time.perf_counter() - began
+            if file is not None:
+                began = time.perf_counter()
+                file.write(chunk)
+                writing = time.perf_counter() - began
+                if index == 1 and not self.decided and not self.pays(computing, writing, chunk):
+                    file, self.reads = file.close(), 0
+            yield chunk
+            began = time.perf_counter()
+        self.file = file
+
+    def pays(self, computing: float, writing: float, chunk: Chunk) -> bool:
+        """Whether caching is cheaper; reading is assumed to take as long as writing, which favours computing again."""
+        folder = self.large.reading.folder or Path(tempfile.gettempdir())
+        count = self.large.source.count
+        needed = 0 if count is None else chunk.elements.nbytes * count // max(chunk.elements.shape[1], 1)
+        if shutil.disk_usage(folder).free < needed:
+            return False
+        return (self.reads - 1) * computing > self.reads * writing
+
+
+class WrittenChunk(NamedTuple):
+    """A chunk in a spill file, without its elements."""
+
+    start: int
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+    mask: Tensor | None
+
+    @property
+    def nbytes(self) -> int:
+        return self.shape.numel() * self.dtype.itemsize
+
+
+class SpillFile:
+    """Chunks written to an unnamed temporary file, and read back in order.
+
+    The file has no name in its folder, so it disappears when it is closed, even if the process is killed.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder or Path(tempfile.gettempdir())
+        self.file = tempfile.TemporaryFile(dir=self.folder, buffering=0)  # noqa: SIM115 - it lives as long as this
+        weakref.finalize(self, self.file.close)
+        self.written = list[WrittenChunk]()
+        self.nbytes = 0
+
+    def write(self, chunk: Chunk) -> None:
+        elements = chunk.elements.detach()
+        data = bytes_of(elements.cpu().contiguous())
+        try:
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self.file.fileno(), data[done:], self.nbytes + done)
+        except OSError as error:
+            self.close()
+            raise OSError(
+                error.errno,
+                f"picaset.stream: cannot cache encoded elements in {self.folder}; writing failed after "
+                f"{self.nbytes / 2**20:.0f} MB ({error.strerror}). The temporary file is removed. Pass another "
+                "folder=..., or spill='never' to compute them again in every pass.",
+            ) from None
+        self.written.append(WrittenChunk(chunk.start, elements.shape, elements.dtype, elements.device, chunk.mask))
+        self.nbytes += len(data)
+
+    def chunks(self) -> Iterator[Chunk]:
+        size = self.written[0].shape[1] if self.written else 0
+        return prefetch(self.read, depth=prefetch_depth(size))
+
+    def read(self) -> Iterator[Chunk]:
+        largest = max((written.nbytes for written in self.written), default=0)
+        buffers = [torch.empty(largest, dtype=torch.uint8) for _ in range(CHUNKS_AHEAD + 3)]
+        offset = 0
+        for index, written in enumerate(self.written):
+            buffer = buffers[index % len(buffers)][: written.nbytes]
+            view, done = bytes_of(buffer), 0
+            while done < written.nbytes:
+                done += os.preadv(self.file.fileno(), [view[done:]], offset + done)
+            offset += written.nbytes
+            elements = buffer.view(written.dtype).view(written.shape).to(written.device)
+            yield Chunk(written.start, elements, written.mask)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """Return the memory of a contiguous tensor."""
+    return memoryview(cast(Any, tensor.reshape(-1).view(torch.uint8).numpy()))

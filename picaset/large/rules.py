@@ -1,37 +1,25 @@
-"""Canonicalize over a large set: three passes to find where it lies, then those of the network.
+"""Streaming rules: how each operator is computed on a large set, one pass at a time.
 
-Importing this file teaches ``read_large`` this operator.
+``read_large(operator, large)`` selects the rule by the class of the operator (``functools.singledispatch``); a subclass
+inherits the rule of its base class. To stream an operator or network of your own, register a function of the operator
+and a LargeSet by ``@read_large.register`` in the file that defines the class. The function
 
-Dimensions:  B sets   n elements of a chunk   D features
+    computes statistics of the set       large.fold(Sums(function), *inputs), one pass; see statistics.py
+    transforms elements                  large.map(function, *inputs, modules=...)
+    applies the parts of a network       read_large(part, large)
 
-How an operator reads a large set: found by its type, or said by the operator itself.
+and returns tensors, or a LargeSet if the operator is an encoder. Gradients need no further code.
 
-A network of one's own takes part by having a method ``read_large(large)``, which calls ``read_large`` of its parts one
-after the other, as :class:`picaset.networks.set_networks.PooledNetwork` does.
-
-What is done to elements on their way from the source to the operator.
-
-Pools over a large set: each one its equation, with the sum over the set taken by a fold.
-
-Importing this file teaches ``read_large`` these operators.
-
-Dimensions:  B sets   n elements of a chunk   K templates   D features
-
-Attention over a large set: blocks, cascades and induced encoders. One pass for every step.
-
-Importing this file teaches ``read_large`` these operators.
-
-Dimensions:  B sets   n elements of a chunk   K queries   H heads   D features   M = H K
+Dimensions:  B sets   n elements of a chunk   K queries   H heads   M = H K   D features
 """
 
-from collections.abc import Callable
 from functools import singledispatch
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from picaset.large.large_set import LargeSet
+from picaset.large.large_set import LargeSet, zero_absent
 from picaset.large.statistics import Attention, Maxima, Softmax, Sums
 from picaset.operators.attention import Order, ProjectedSet, cheapest_order, join_heads
 from picaset.operators.attention_pools import FeaturewiseAttentionPool, GatedAttentionPool
@@ -47,51 +35,34 @@ from picaset.operators.sort_pool import SortPool
 from picaset.operators.state import AttentionState, wide, without_autocast
 
 
-@runtime_checkable
-class ReadsLargeSets(Protocol):
-    """A module that says itself how it reads a large set."""
-
-    def read_large(self, large: LargeSet) -> Any: ...
-
-
-def read_large(operator: nn.Module, large: LargeSet) -> Any:
-    """The result of an operator on a large set: a large set again from an encoder, tensors from anything else."""
-    return operator.read_large(large) if isinstance(operator, ReadsLargeSets) else read_by_type(operator, large)
-
-
 @singledispatch
-def read_by_type(operator: nn.Module, large: LargeSet) -> Any:
+def read_large(operator: nn.Module, large: LargeSet) -> Any:
+    """Apply an operator or network to a large set; encoders return a LargeSet, everything else tensors.
+
+    Example:
+        >>> class RootMeanSquare(nn.Module):
+        ...     def forward(self, elements, mask=None):
+        ...         return elements.square().mean(dim=1, keepdim=True).sqrt()
+        >>> @read_large.register
+        ... def _(operator: RootMeanSquare, large: LargeSet) -> Tensor:
+        ...     total, size = large.map(torch.square).fold(Sums(sum_and_count)).sums
+        ...     return (total / size).sqrt()
+        >>> from picaset import stream
+        >>> stream(RootMeanSquare(), torch.tensor([[1.0], [7.0]]), chunk=1)
+        tensor([[[5.]]])
+    """
     raise TypeError(
-        f"{type(operator).__name__} cannot read a set in chunks: nobody said how. If it treats every element by itself,"
-        " wrap it in picaset.Elementwise; a network says how by a method read_large(large)."
+        f"{type(operator).__name__} cannot stream: no streaming rule is registered for it. If it treats every element "
+        "by itself, wrap it in picaset.Elementwise; otherwise register a rule, as picaset.large.rules describes."
     )
 
 
-@read_by_type.register
-def _(operator: SelfAttention, large: LargeSet) -> Any:
-    raise TypeError(
-        "SelfAttention cannot read a set in chunks: every element attends to every other, so that its cost grows with "
-        "the square of the set. InducedSelfAttention passes the same knowledge through a few learned points; in a "
-        "network, encoder='induced'."
-    )
+def num_passes(operator: nn.Module) -> int:
+    """Return how often an operator reads its set: once per step; an induced encoder once more to map the elements."""
+    return 2 if isinstance(operator, InducedSelfAttention) else int(getattr(operator, "num_steps", 1))
 
 
-@read_by_type.register
-def _(operator: JanossyPool, large: LargeSet) -> Any:
-    raise TypeError(
-        "JanossyPool cannot read a set in chunks: it averages over all tuples of elements, which meet across chunks. "
-        "PicasoPool or AttentionPool can."
-    )
-
-
-@read_by_type.register
-def _(operator: SortPool, large: LargeSet) -> Any:
-    raise TypeError(
-        "SortPool cannot read a set in chunks: it sorts the whole set. PicasoPool or FeaturewiseAttentionPool can."
-    )
-
-
-@read_by_type.register
+@read_large.register
 def _(operator: nn.Sequential, large: LargeSet) -> Any:
     result: Any = large
     for module in operator:
@@ -99,224 +70,226 @@ def _(operator: nn.Sequential, large: LargeSet) -> Any:
     return result
 
 
-def num_passes(operator: nn.Module) -> int:
-    """How often the set that an operator is given is read: once for each step, by an encoder once more to be mapped."""
-    return 2 if isinstance(operator, InducedSelfAttention) else int(getattr(operator, "num_steps", 1))
+# Operators that cannot stream
 
 
-Transform = Callable[[Tensor], Tensor]
+@read_large.register
+def _(operator: SelfAttention, large: LargeSet) -> Any:
+    raise TypeError(
+        "SelfAttention cannot stream: every element attends to every other, so its cost grows with the square of the "
+        "set size. Use InducedSelfAttention, which attends through a few learned points; in a network, "
+        "encoder='induced'."
+    )
 
 
-def expect_width(large: LargeSet, operator: nn.Module, transform: Transform | None) -> LargeSet:
-    """A large set behind a transform, refused where its elements do not fit the operator."""
-    name, width = type(operator).__name__, width_of(operator)
-
-    def prepare(elements: Tensor) -> Tensor:
-        prepared = elements if transform is None else transform(elements)
-        if prepared.shape[:-1] != elements.shape[:-1]:
-            raise ValueError(
-                "picaset.stream: transform must keep every element where it is, (B, n, D) to (B, n, E); it made "
-                f"{tuple(prepared.shape)} of {tuple(elements.shape)}."
-            )
-        if width is not None and prepared.shape[-1] != width:
-            raise ValueError(
-                f"{name}: elements must have {width} features; those of {large.source.name} have {prepared.shape[-1]}"
-                f"{'' if transform is None else ' after the transform'}."
-            )
-        return prepared
-
-    modules = (transform,) if isinstance(transform, nn.Module) else ()
-    return large.map(prepare, modules=modules, costs=transform is not None)
+@read_large.register
+def _(operator: JanossyPool, large: LargeSet) -> Any:
+    raise TypeError(
+        "JanossyPool cannot stream: it averages over tuples of elements, which may lie in different chunks. Use "
+        "PicasoPool or AttentionPool."
+    )
 
 
-def width_of(operator: nn.Module) -> int | None:
-    """Features that an operator expects; of modules one after the other, what the first one does."""
-    if isinstance(operator, nn.Sequential) and len(operator):
-        return width_of(operator[0])
-    return getattr(operator, "dim_in", None)
+@read_large.register
+def _(operator: SortPool, large: LargeSet) -> Any:
+    raise TypeError("SortPool cannot stream: it sorts the whole set. Use PicasoPool or FeaturewiseAttentionPool.")
+
+
+# Simple pools
+
+
+@read_large.register
+def _(operator: MeanPool, large: LargeSet) -> Tensor:
+    total, size = large.fold(Sums(sum_and_count)).sums
+    return (total / size.clamp(min=1)).to(large.reading.dtype)
+
+
+@read_large.register
+def _(operator: SumPool, large: LargeSet) -> Tensor:
+    total, _ = large.fold(Sums(sum_and_count)).sums
+    return total.to(large.reading.dtype)
+
+
+@read_large.register
+def _(operator: MaxPool, large: LargeSet) -> Tensor:
+    (largest,) = large.fold(Maxima(values_of)).sums
+    return largest.masked_fill(largest == -torch.inf, 0.0).to(large.reading.dtype)
+
+
+def values_of(elements: Tensor, mask: Tensor | None) -> tuple[Tensor]:
+    return (elements,)
 
 
 def sum_and_count(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     return accumulate(elements), count(elements, mask).expand(len(elements), 1, 1).to(torch.float64)
 
 
-def identity(elements: Tensor, mask: Tensor | None) -> tuple[Tensor]:
-    return (elements,)
+# Softmax pools
 
 
-@read_by_type.register
-def _(operator: MeanPool, large: LargeSet) -> Tensor:
-    total, size = large.fold(Sums(sum_and_count)).sums
-    return (total / size.clamp(min=1)).to(large.reading.dtype)
-
-
-@read_by_type.register
-def _(operator: SumPool, large: LargeSet) -> Tensor:
-    (total, _) = large.fold(Sums(sum_and_count)).sums
-    return total.to(large.reading.dtype)
-
-
-@read_by_type.register
-def _(operator: MaxPool, large: LargeSet) -> Tensor:
-    (largest,) = large.fold(Maxima(identity)).sums
-    return largest.masked_fill(largest == -torch.inf, 0.0).to(large.reading.dtype)
-
-
-def softmax_state(large: LargeSet, statistic: Softmax, *inputs: Tensor) -> AttentionState:
-    """The state of the whole set."""
-    peak, (total, weighted) = large.fold(statistic, *inputs)
-    assert peak is not None
-    return AttentionState(peak.to(total.dtype), total, weighted)
-
-
-@read_by_type.register
+@read_large.register
 def _(operator: GatedAttentionPool, large: LargeSet) -> Tensor:
-    def weigh(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def score(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         return operator.scores(elements)[:, None], wide(elements)[:, None]
 
-    state = softmax_state(large, Softmax(weigh, (operator,)))
+    state = softmax_state(large, Softmax(score, (operator,)))
     return state.mean().squeeze(1).to(large.reading.dtype)
 
 
-@read_by_type.register
+@read_large.register
 def _(operator: FeaturewiseAttentionPool, large: LargeSet) -> Tensor:
-    def weigh(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def score(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         scores = wide(operator.weigh(elements)).transpose(1, 2)[:, :, None]  # (B, D, 1, n)
         return scores, wide(elements).transpose(1, 2)[..., None]
 
-    state = softmax_state(large, Softmax(weigh, (operator,)))
+    state = softmax_state(large, Softmax(score, (operator,)))
     return state.mean().flatten(1)[:, None].to(large.reading.dtype)
 
 
-@read_by_type.register
+@read_large.register
 def _(operator: SoftKMeans, large: LargeSet) -> Tensor:
-    def weigh(elements: Tensor, mask: Tensor | None, templates: Tensor) -> tuple[Tensor, Tensor]:
+    def score(elements: Tensor, mask: Tensor | None, templates: Tensor) -> tuple[Tensor, Tensor]:
         elements = wide(elements)
         with without_autocast(elements):
             return operator.scores(templates, elements)[:, None], elements[:, None]
 
     templates = wide(operator.templates).expand(large.sets, -1, -1)
     for _ in range(operator.num_steps):
-        state = softmax_state(large, Softmax(weigh), templates)
+        state = softmax_state(large, Softmax(score), templates)
         mean = state.mean()
         templates = (torch.where(state.seen(), mean, templates[:, None]) if operator.compete else mean)[:, 0]
     return templates.to(operator.templates.dtype)
 
 
-@read_by_type.register
-def _(operator: SlotAttention, large: LargeSet) -> Any:
-    def shares(elements: Tensor, mask: Tensor | None, slots: Tensor) -> tuple[Tensor, Tensor]:
-        keys, values = operator.project(elements)
-        held = operator.compete(slots, keys, mask)  # (B, K, n)
-        return held.sum(dim=-1, keepdim=True), held @ values
+def softmax_state(large: LargeSet, statistic: Softmax, *inputs: Tensor) -> AttentionState:
+    """Return the attention state of the whole set."""
+    peak, (total, weighted) = large.fold(statistic, *inputs)
+    assert peak is not None
+    return AttentionState(peak.to(total.dtype), total, weighted)
 
-    slots = operator.slots_from(large.reading.reduction.same(operator.draw(large.sets)))
+
+@read_large.register
+def _(operator: SlotAttention, large: LargeSet) -> Tensor:
+    def share_sums(elements: Tensor, mask: Tensor | None, slots: Tensor) -> tuple[Tensor, Tensor]:
+        keys, values = operator.project(elements)
+        shares = operator.compete(slots, keys, mask)  # (B, K, n)
+        return shares.sum(dim=-1, keepdim=True), shares @ values
+
+    slots = operator.slots_from(large.reading.reduction.broadcast(operator.draw(large.sets)))
     for _ in range(operator.num_steps):
-        total, weighted = large.fold(Sums(shares, (operator,)), slots).sums
+        total, weighted = large.fold(Sums(share_sums, (operator,)), slots).sums
         slots = operator.update(slots, total, weighted)
     return slots
 
 
-def ask(block: MultiheadAttentionBlock, queries: Tensor, large: LargeSet, order: Order | None = None) -> Tensor:
-    """Queries (B, K, Q) after attending to a large set once; one pass, in the order that is cheapest for one."""
-    order = order or cheapest_order(
-        num_queries=queries.shape[1], num_heads=block.num_heads, dim_elements=block.dim_elements, dim=block.dim
-    )
-    asked = wide(block.query_map(queries))
-    attended = absorbed(block, asked, large) if order == "absorb" else projected(block, asked, large)
-    return block.combine(queries, block.query_map(queries), attended)
+# Attention blocks, cascades and encoders
 
 
-def absorbed(block: MultiheadAttentionBlock, asked: Tensor, large: LargeSet) -> Tensor:
-    """The heads, without projecting the set: a softmax mean of the elements, asked M questions by all heads at once."""
-
-    def products(elements: Tensor, mask: Tensor | None, questions: Tensor) -> tuple[Tensor, ...]:
-        seen = wide(elements)[:, None]
-        return questions[:, None], seen, seen
-
-    nothing = block.absorbed(asked.new_zeros(1, 1, block.dim_elements), None)
-    with without_autocast(asked):
-        questions = nothing.queries(asked)  # (B, M, E)
-        peak, (total, weighted) = large.fold(Attention(products), questions)
-        assert peak is not None
-        state = AttentionState(peak.to(total.dtype), total, weighted)
-        return nothing.finish(AttentionState(*(nothing.by_head(part[:, 0]) for part in state)))
-
-
-def projected(block: MultiheadAttentionBlock, asked: Tensor, large: LargeSet) -> Tensor:
-    """The heads, through keys and values of every element."""
-
-    def products(elements: Tensor, mask: Tensor | None, asked: Tensor) -> tuple[Tensor, ...]:
-        view = block.view(elements, mask, num_queries=None, order="project")
-        assert isinstance(view, ProjectedSet)
-        return view.queries(asked), view.keys, view.values
-
-    peak, (total, weighted) = large.fold(Attention(products, (block.key_map, block.value_map)), asked)
-    assert peak is not None
-    return join_heads(AttentionState(peak.to(total.dtype), total, weighted).mean())
-
-
-@read_by_type.register
+@read_large.register
 def _(operator: PicasoPool, large: LargeSet) -> Tensor:
     templates = operator.initial(large.sets)
     for step in range(operator.num_steps):
-        templates = ask(operator.block(step), templates, large, operator.order)
+        templates = attend_large(operator.block(step), templates, large, operator.order)
     return templates
 
 
-@read_by_type.register
+@read_large.register
 def _(operator: Elementwise, large: LargeSet) -> LargeSet:
     return large.map(operator.network, modules=(operator,))
 
 
-@read_by_type.register
+@read_large.register
 def _(operator: InducedSelfAttention, large: LargeSet) -> LargeSet:
-    gathered = ask(operator.gather, operator.inducing.expand(large.sets, -1, -1), large)  # (B, M, D)
-    return spread(operator.spread, gathered, large)
+    gathered = attend_large(operator.gather, operator.inducing.expand(large.sets, -1, -1), large)  # (B, M, D)
+    return attend_from_elements(operator.spread, gathered, large)
 
 
-def spread(block: MultiheadAttentionBlock, answers: Tensor, large: LargeSet) -> LargeSet:
-    """The set whose elements have attended to a few answers."""
-
-    def attend(elements: Tensor, answers: Tensor) -> Tensor:
-        return block.update(elements, block.view(answers, None, num_queries=None))
-
-    return large.map(attend, answers, modules=(block,))
-
-
-@read_by_type.register
-def _(operator: GeneralizedPicaso, large: LargeSet) -> Any:
+@read_large.register
+def _(operator: GeneralizedPicaso, large: LargeSet) -> tuple[Tensor, LargeSet]:
     templates = operator.templates.expand(large.sets, -1, -1)
     for step in range(operator.num_steps):
-        templates = ask(operator.reading, templates, large)
-        large = spread(operator.rewriting or operator.reading, templates, large)
+        templates = attend_large(operator.reading, templates, large)
+        large = attend_from_elements(operator.rewriting or operator.reading, templates, large)
         if step + 1 < operator.num_steps:
-            large = large.keep(reads=2)  # asked by the next step, and rewritten after it
+            large = large.keep(reads=2)  # the next step attends to it, then maps it
     return templates, large
 
 
-@read_by_type.register
+def attend_large(
+    block: MultiheadAttentionBlock, queries: Tensor, large: LargeSet, order: Order | None = None
+) -> Tensor:
+    """Return queries (B, K, Q) after attending to a large set in one pass, by default in the cheapest order."""
+    order = order or cheapest_order(
+        num_queries=queries.shape[1], num_heads=block.num_heads, dim_elements=block.dim_elements, dim=block.dim
+    )
+    projected = wide(block.query_map(queries))
+    heads = absorbed_heads(block, projected, large) if order == "absorb" else projected_heads(block, projected, large)
+    return block.combine(queries, block.query_map(queries), heads)
+
+
+def absorbed_heads(block: MultiheadAttentionBlock, queries: Tensor, large: LargeSet) -> Tensor:
+    """Return the heads without projecting the set: a softmax mean of its elements for the M queries of all heads."""
+
+    def products(elements: Tensor, mask: Tensor | None, queries: Tensor) -> tuple[Tensor, ...]:
+        values = wide(elements)[:, None]
+        return queries[:, None], values, values
+
+    maps = block.absorbed(queries.new_zeros(1, 1, block.dim_elements), None)
+    with without_autocast(queries):
+        peak, (mean,) = large.fold(Attention(products), maps.queries(queries))
+        assert peak is not None
+        peak = peak.to(mean.dtype)
+        return maps.finish(AttentionState(*(maps.by_head(part[:, 0]) for part in (peak, torch.ones_like(peak), mean))))
+
+
+def projected_heads(block: MultiheadAttentionBlock, queries: Tensor, large: LargeSet) -> Tensor:
+    """Return the heads by projecting every element to keys and values."""
+
+    def products(elements: Tensor, mask: Tensor | None, queries: Tensor) -> tuple[Tensor, ...]:
+        view = block.view(elements, mask, num_queries=None, order="project")
+        assert isinstance(view, ProjectedSet)
+        return view.queries(queries), view.keys, view.values
+
+    (mean,) = large.fold(Attention(products, (block.key_map, block.value_map)), queries).sums
+    return join_heads(mean)
+
+
+def attend_from_elements(block: MultiheadAttentionBlock, vectors: Tensor, large: LargeSet) -> LargeSet:
+    """Return the set whose elements have attended to a few vectors, (B, K, D)."""
+
+    def attend(elements: Tensor, vectors: Tensor) -> Tensor:
+        return block.update(elements, block.view(vectors, None, num_queries=None))
+
+    return large.map(attend, vectors, modules=(block,))
+
+
+# Canonicalize
+
+
+@read_large.register
 def _(operator: Canonicalize, large: LargeSet) -> Any:
     shift, scale = place_of(large)
-    prediction = read_large(operator.network, large.map(put_at_the_origin, shift, scale))
+    prediction = read_large(operator.network, large.map(standardize, shift, scale))
     if isinstance(prediction, LargeSet):
         raise TypeError(
-            "Canonicalize cannot read a set in chunks around an encoder: its prediction is a set, which restore would "
-            "need as a whole. Put a pool behind the encoder."
+            "Canonicalize cannot stream around an encoder: restore would need its prediction, a set, as a whole. Add a "
+            "pool after the encoder."
         )
     return operator.restore(prediction, shift, scale)
 
 
-def put_at_the_origin(elements: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+def standardize(elements: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     return (elements - shift) / scale
 
 
 def place_of(large: LargeSet) -> Place:
-    """The mean of a set, and the root of its mean squared deviation over elements and features."""
-    # As in the operator: measured from the middle of the bounding box, which carries no gradient.
+    """Return the mean of a set and the root of its mean squared deviation over elements and features."""
+    # The place_of of canonicalize.py computes the deviations once and takes their maximum as unit. Here each of three
+    # passes computes them again, and that unit would take a fourth, so the unit is half of the bounding box.
+    # As there, deviations are measured from the middle of the bounding box, which carries no gradient.
     with torch.no_grad():
-        (ends,) = large.fold(Maxima(both_ways)).sums  # (B, 1, 2 D)
-    high, low = ends.chunk(2, dim=-1)[0], -ends.chunk(2, dim=-1)[1]
+        (corners,) = large.fold(Maxima(signed_values)).sums  # (B, 1, 2 D)
+    high, low = corners.chunk(2, dim=-1)[0], -corners.chunk(2, dim=-1)[1]
     empty = high == -torch.inf
     middle = (low / 2 + high / 2).masked_fill(empty, 0.0)
     extent = (high / 2 - low / 2).masked_fill(empty, 0.0).amax(dim=(1, 2), keepdim=True)  # (B, 1, 1)
@@ -327,28 +300,24 @@ def place_of(large: LargeSet) -> Place:
     offset = total / size
     (squares,) = large.fold(Sums(squared_deviations), middle, offset, unit).sums
     variance = squares / (size * middle.shape[2])
-    # The root of zero has no gradient; take that of one instead.
+    # The square root has no gradient at zero, so replace zero by one.
     scale = unit * torch.where(variance > 0, variance, 1.0).sqrt()
     scale = torch.where(extent > 0, scale, 1.0)
     dtype = large.reading.dtype
     return Place((middle + offset).to(dtype), scale.to(dtype).clamp(min=torch.finfo(dtype).tiny))
 
 
-def both_ways(elements: Tensor, mask: Tensor | None) -> tuple[Tensor]:
+def signed_values(elements: Tensor, mask: Tensor | None) -> tuple[Tensor]:
     return (torch.cat([wide(elements), -wide(elements)], dim=-1),)
 
 
 def deviations(elements: Tensor, mask: Tensor | None, middle: Tensor) -> tuple[Tensor, Tensor]:
-    deviation = absent_as_zero(wide(elements) - middle, mask)
+    deviation = zero_absent(wide(elements) - middle, mask)
     return deviation.sum(dim=1, keepdim=True), count(elements, mask).expand(len(elements), 1, 1).double()
 
 
 def squared_deviations(
     elements: Tensor, mask: Tensor | None, middle: Tensor, offset: Tensor, unit: Tensor
 ) -> tuple[Tensor]:
-    deviation = absent_as_zero((wide(elements) - middle - offset) / unit, mask)
+    deviation = zero_absent((wide(elements) - middle - offset) / unit, mask)
     return (deviation.square().sum(dim=(1, 2), keepdim=True),)
-
-
-def absent_as_zero(values: Tensor, mask: Tensor | None) -> Tensor:
-    return values if mask is None else values.masked_fill(~mask[..., None], 0.0)

@@ -1,22 +1,34 @@
-"""``picaset.stream``: one set of any size, in memory that does not depend on it."""
+"""``picaset.stream``: apply an operator or network to one set of any size, in constant memory.
 
+The set comes from a source (sources.py, file_sources.py), becomes a LargeSet (large_set.py), and is read by the
+streaming rule of the operator (rules.py). Elements that an encoder returns go to a sink:
+
+    path of a .npy      written under a temporary name, and renamed when complete
+    array or memmap     filled
+    function            called with each chunk (B, n, E) in order
+"""
+
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
 from jaxtyping import Bool
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from picaset.large import rules
+from picaset.files import replacing
 from picaset.large.file_sources import open_source
 from picaset.large.large_set import LargeSet
-from picaset.large.reading import Reading, Spill, watching
-from picaset.large.rules import Transform, expect_width, read_large
-from picaset.large.sinks import Sink, send
+from picaset.large.reading import Reading, Spill
+from picaset.large.rules import read_large
 from picaset.large.sources import CALLER, InMemory, Source
+from picaset.progress import watch_passes
 
-TAUGHT = (rules,)
-"""The files that say how each operator reads a large set."""
+Transform = Callable[[Tensor], Tensor]
+Sink = str | os.PathLike[str] | NDArray[np.generic] | Callable[[Tensor], object]
 
 
 def stream(
@@ -31,25 +43,26 @@ def stream(
     folder: Path | None = None,
     progress: bool = False,
 ) -> Any:
-    """What an operator or network returns for a set that is read in chunks: the same to rounding, gradients too.
+    """Apply an operator or network to a set that is read in chunks; results and gradients are equal to rounding.
 
-    The set is read once for every step of attention, so the source must give the same elements every time. Parameters
-    get their gradients, and so do elements if they are a tensor; a backward pass reads the set as often as
-    the forward pass did. Second derivatives are refused.
+    The set is read once for every step of attention, so the source must return the same elements in every pass.
+    Parameters get gradients, and so do elements that are in a tensor; a backward pass reads the set as often as the
+    forward pass. Second derivatives are not supported.
 
     Args:
         operator: Any pool but Janossy and sort pooling, InducedSelfAttention, GeneralizedPicaso, Canonicalize around
-            one of them, ``nn.Sequential`` of them, DeepSets, SetTransformer, Picaso, MixtureNetwork.
+            one of them, ``nn.Sequential`` of them, DeepSets, SetTransformer, Picaso, MixtureNetwork, or a class with a
+            rule of its own (see ``picaset.large.rules``).
         source: A tensor (N, D) or (B, N, D), an array (N, D), the path of a .npy, .safetensors or .parquet, or a
             function that returns an iterator of chunks (n, D), a new one at every call.
-        chunk: Elements in memory at a time; what fits into the caches, unless said otherwise.
+        chunk: Elements in memory at a time; by default as many as fit into the caches.
         mask: With a tensor: True where an element is present.
-        transform: Applied to every chunk on the way, (B, n, D) to (B, n, E), every element by itself.
-        sink: Where encoded elements go: the path of a .npy, an array to fill, or a function called with each chunk.
-            Without one they are returned, if the source is in memory.
-        spill: Whether encoded elements are kept in a temporary file between passes: ``"always"``, ``"never"``, or
-            ``"auto"``, where that is cheaper than making them again.
-        folder: Where the temporary file goes.
+        transform: Applied to every chunk, (B, n, D) to (B, n, E), each element by itself.
+        sink: Destination of encoded elements: the path of a .npy, an array to fill, or a function called with each
+            chunk. Without a sink they are returned, if the source is in memory.
+        spill: Whether encoded elements are cached in a temporary file between passes: ``"always"``, ``"never"``, or
+            ``"auto"``, if that is cheaper than computing them again.
+        folder: Folder of the temporary file.
         progress: Show a bar for each pass.
 
     Example:
@@ -59,14 +72,15 @@ def stream(
         >>> torch.allclose(pooled, pool(elements[None]), atol=1e-5)
         True
     """
-    with watching(progress) as watcher:
+    with watch_passes(progress) as watcher:
         opened = open_source(source, mask)
-        reading = Reading.by(operator, **numbers_of(opened), chunk=chunk, caller=CALLER, spill=spill, folder=folder,
-                             watcher=watcher)  # fmt: skip
-        return read(operator, opened, reading, transform=transform, sink=sink)
+        reading = Reading.for_operator(
+            operator, opened, chunk=chunk, caller=CALLER, spill=spill, folder=folder, watcher=watcher
+        )
+        return stream_source(operator, opened, reading, transform=transform, sink=sink)
 
 
-def read(
+def stream_source(
     operator: nn.Module,
     source: Source,
     reading: Reading,
@@ -74,44 +88,130 @@ def read(
     transform: Transform | None = None,
     sink: Sink | None = None,
 ) -> Any:
-    """Read a source by an operator, and put elements that come back where they are wanted."""
-    check_repeatable(operator)
-    large = expect_width(LargeSet(source, reading), operator, transform)
+    """Apply an operator to an open source, and deliver the elements that it returns."""
+    check_deterministic(operator)
+    large = prepare_elements(LargeSet(source, reading), operator, transform)
     result = read_large(operator, large)
     if isinstance(result, LargeSet):
-        return elements_of(result, sink)
+        return deliver(result, sink)
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], LargeSet):  # pyright: ignore
-        return result[0], elements_of(result[1], sink)  # pyright: ignore[reportUnknownVariableType]
+        return result[0], deliver(result[1], sink)  # pyright: ignore[reportUnknownVariableType]
     if sink is not None:
-        raise ValueError(f"{CALLER}: {type(operator).__name__} returns no elements for a sink; call without one.")
+        raise ValueError(f"{CALLER}: {type(operator).__name__} returns no elements for a sink; call it without one.")
     return result  # pyright: ignore[reportUnknownVariableType]
 
 
-def elements_of(large: LargeSet, sink: Sink | None) -> Any:
-    if sink is not None:
-        send(large, sink)
-        return sink
-    if isinstance(large.from_the_start().source, InMemory):
-        return large.collect()
-    raise ValueError(
-        f"{CALLER}: the result has as many elements as {large.source.name}; say where they go by sink=..., the path of "
-        "a .npy, an array to fill, or a function."
-    )
-
-
-def numbers_of(source: Source) -> dict[str, Any]:
-    """The numbers of a source in memory, for operators without weights; what is read is taken as float32."""
-    if isinstance(source, InMemory):
-        return dict(dtype=source.elements.dtype, device=source.elements.device)
-    return dict(dtype=torch.float32, device=torch.device("cpu"))
-
-
-def check_repeatable(operator: nn.Module) -> None:
-    """Whether a chunk that is made again comes out the same."""
+def check_deterministic(operator: nn.Module) -> None:
+    """Refuse modules that return something else when a chunk is computed again."""
     for module in operator.modules():
         random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0  # pyright: ignore[reportPrivateUsage]
         if module.training and (random or isinstance(module, nn.modules.batchnorm._BatchNorm)):  # pyright: ignore
             raise ValueError(
-                f"{CALLER}: {type(module).__name__} in training makes something else of a chunk every time, and chunks "
-                "are made several times. Call .eval() on it."
+                f"{CALLER}: {type(module).__name__} in training mode is not deterministic, and every chunk is computed "
+                "several times. Call .eval() on it."
             )
+
+
+def prepare_elements(large: LargeSet, operator: nn.Module, transform: Transform | None) -> LargeSet:
+    """Return the large set after a transform, with the number of features checked in every chunk."""
+    name, width = type(operator).__name__, input_width(operator)
+
+    def prepare(elements: Tensor) -> Tensor:
+        prepared = elements if transform is None else transform(elements)
+        if prepared.shape[:-1] != elements.shape[:-1]:
+            raise ValueError(
+                f"{CALLER}: transform must map (B, n, D) to (B, n, E), each element by itself; it returned "
+                f"{tuple(prepared.shape)} for {tuple(elements.shape)}."
+            )
+        if width is not None and prepared.shape[-1] != width:
+            raise ValueError(
+                f"{name}: elements must have {width} features; those of {large.source.name} have {prepared.shape[-1]}"
+                f"{'' if transform is None else ' after the transform'}."
+            )
+        return prepared
+
+    modules = (transform,) if isinstance(transform, nn.Module) else ()
+    return large.map(prepare, modules=modules, costs=transform is not None)
+
+
+def input_width(operator: nn.Module) -> int | None:
+    """Return the number of features that an operator, or the first module of a sequence, expects."""
+    if isinstance(operator, nn.Sequential) and len(operator):
+        return input_width(operator[0])
+    return getattr(operator, "dim_in", None)
+
+
+# Sinks
+
+
+def deliver(large: LargeSet, sink: Sink | None) -> Any:
+    """Write the elements of a large set to a sink and return it; without one, return the elements in memory."""
+    if sink is None:
+        if isinstance(large.uncached().source, InMemory):
+            return large.collect()
+        raise ValueError(
+            f"{CALLER}: the result has as many elements as {large.source.name}; pass sink=..., the path of a .npy, an "
+            "array to fill, or a function."
+        )
+    with torch.no_grad():
+        if isinstance(sink, np.ndarray):
+            fill_array(large, cast(NDArray[Any], sink))
+        elif isinstance(sink, str | os.PathLike):
+            write_npy(large, Path(cast("str | os.PathLike[str]", sink)))
+        elif callable(sink):
+            for elements in element_chunks(large):
+                sink(elements.clone())
+        else:
+            raise TypeError(
+                f"{CALLER}: a sink must be the path of a .npy, an array to fill, or a function; got "
+                f"{type(sink).__name__}."
+            )
+    return cast(Any, sink)
+
+
+def element_chunks(large: LargeSet) -> Iterator[Tensor]:
+    for chunk in large.chunks("writing"):
+        if large.source.count != 0:
+            yield chunk.elements
+
+
+def fill_array(large: LargeSet, array: NDArray[Any]) -> None:
+    start = 0
+    for elements in element_chunks(large):
+        rows = elements if array.ndim == 3 else elements[0]
+        stop = start + elements.shape[1]
+        part = array[:, start:stop] if array.ndim == 3 else array[start:stop]
+        if (array.ndim == 2 and len(elements) > 1) or part.shape != tuple(rows.shape):
+            raise ValueError(
+                f"{CALLER}: the sink has shape {array.shape}, which has no room for elements {start} to {stop - 1} of "
+                f"{len(elements)} set{'s' * (len(elements) > 1)} with {elements.shape[2]} features."
+            )
+        part[...] = rows.cpu().numpy()
+        start = stop
+    if start != array.shape[-2]:
+        raise ValueError(f"{CALLER}: the sink has room for {array.shape[-2]} elements; the set has {start}.")
+
+
+def write_npy(large: LargeSet, path: Path) -> None:
+    """Write the elements of one set to a .npy; the header is written again once their number is known."""
+    if large.sets != 1:
+        raise ValueError(
+            f"{CALLER}: a .npy takes the elements of one set; there are {large.sets}. Pass an array to fill."
+        )
+    with replacing(path) as unfinished, unfinished.open("wb") as file:
+        count, width, dtype = 0, 0, np.dtype(np.float32)
+        for elements in element_chunks(large):
+            rows: Any = elements[0].cpu().contiguous().numpy()
+            if count == 0:
+                width, dtype = rows.shape[1], rows.dtype
+                write_header(file, (0, width), dtype)
+            count += len(rows)
+            file.write(memoryview(rows).cast("B"))
+        file.seek(0)
+        write_header(file, (count, width), dtype)
+
+
+def write_header(file: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+    """Write a header whose length does not depend on the number of elements: NumPy pads it so that it can grow."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_2_0(file, header)

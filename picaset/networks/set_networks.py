@@ -72,11 +72,12 @@ class PooledNetwork(PretrainedNetwork):
             return pool_in_buckets(elements, self.forward)  # once for the whole network, not in every layer
         return self.decoder(self.pool(self.encode(elements, mask), mask))
 
-    def read_large(self, large: LargeSet) -> Tensor:
-        """Return the prediction for a set that is read in chunks; see :func:`picaset.stream`."""
-        for encoder in self.encoders:
-            large = read_large(encoder, large.keep(reads=num_passes(encoder)))
-        return self.decoder(read_large(self.pool, large.keep(reads=num_passes(self.pool))))
+
+@read_large.register
+def _(network: PooledNetwork, large: LargeSet) -> Tensor:
+    for encoder in network.encoders:
+        large = read_large(encoder, large.keep(reads=num_passes(encoder)))
+    return network.decoder(read_large(network.pool, large.keep(reads=num_passes(network.pool))))
 
 
 def attention_encoders(

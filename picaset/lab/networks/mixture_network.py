@@ -151,10 +151,6 @@ class MixtureNetwork(PretrainedNetwork):
         estimates = self.network(elements, mask)  # (B, K, S, D + 2)
         return self.mixture(torch.cat([estimates[:, :, 0], estimates[:, :, -1]]) if coarse else estimates[:, :, 0])
 
-    def read_large(self, large: LargeSet) -> Mixture:
-        """Return the prediction for a set that is read in chunks; see :func:`picaset.stream`."""
-        return self.mixture(read_large(self.network, large)[:, :, 0])
-
     def mixture(self, estimates: Float[Tensor, "B K D_plus_2"]) -> Mixture:
         return Mixture(estimates[..., : self.dim_in], estimates[..., -2:-1].exp(), estimates[..., -1])
 
@@ -239,22 +235,6 @@ class Estimator(nn.Module):
         squares = partial(weighted_squares, shares, elements)
         return torch.stack([moments(*weighted_sums(shares, elements), squares), coarse], dim=2)
 
-    def read_large(self, large: LargeSet) -> Float[Tensor, "B K S D_plus_2"]:
-        def features(points: Tensor) -> Tensor:
-            return with_frequencies(points, self.num_frequencies)
-
-        encoded = large.map(features)
-        for module in self.encoders:
-            encoded = read_large(module, encoded.keep(reads=num_passes(module)))
-        decoded = self.decoder(read_large(self.pool, encoded.keep(reads=num_passes(self.pool))))
-        coarse = components(self.coarse(decoded))
-        if self.claims is None:
-            return coarse[:, :, None]
-        queries, chunks = self.claims(decoded), large.beside(encoded)
-        totals, sums = chunks.fold(Sums(chunk_sums), queries).sums
-        fine = moments(totals, sums, lambda means: chunks.fold(Sums(chunk_squares), queries, means).sums[0])
-        return torch.stack([fine, coarse], dim=2)
-
     def trace(self, encoded: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None) -> Trace:
         assert isinstance(self.pool, PicasoPool)
         return self.pool.trace(encoded, mask)
@@ -264,6 +244,29 @@ class Estimator(nn.Module):
         for encoder in self.encoders:
             encoded = encoder(encoded, mask)
         return encoded
+
+
+@read_large.register
+def _(network: MixtureNetwork, large: LargeSet) -> Mixture:
+    return network.mixture(read_large(network.network, large)[:, :, 0])
+
+
+@read_large.register
+def _(estimator: Estimator, large: LargeSet) -> Float[Tensor, "B K S D_plus_2"]:
+    def features(points: Tensor) -> Tensor:
+        return with_frequencies(points, estimator.num_frequencies)
+
+    encoded = large.map(features)
+    for module in estimator.encoders:
+        encoded = read_large(module, encoded.keep(reads=num_passes(module)))
+    decoded = estimator.decoder(read_large(estimator.pool, encoded.keep(reads=num_passes(estimator.pool))))
+    coarse = components(estimator.coarse(decoded))
+    if estimator.claims is None:
+        return coarse[:, :, None]
+    queries, chunks = estimator.claims(decoded), large.beside(encoded)
+    totals, sums = chunks.fold(Sums(chunk_sums), queries).sums
+    fine = moments(totals, sums, lambda means: chunks.fold(Sums(chunk_squares), queries, means).sums[0])
+    return torch.stack([fine, coarse], dim=2)
 
 
 def restore(

@@ -20,14 +20,14 @@ from torch.optim import swa_utils
 from torch.optim.swa_utils import AveragedModel
 
 from picaset.lab.data.folders import MissingDataError
-from picaset.lab.training.ahead import made_ahead
 from picaset.lab.training.environment import describe_environment
 from picaset.lab.training.experiment import Experiment
 from picaset.lab.training.launch import Launch, check_launch, is_first, num_processes, stop_signals, wait_for
-from picaset.lab.training.progress import Watcher, watching
 from picaset.lab.training.run_directory import Checkpoint, RunDirectory
 from picaset.lab.training.schedules import learning_rate
 from picaset.networks.pretrained import PretrainedNetwork
+from picaset.prefetch import prefetch
+from picaset.progress import Watcher, watch_steps
 
 USER_ERRORS = ("ValueError: ", "OSError: ", f"{MissingDataError.__module__}.{MissingDataError.__qualname__}: ")
 """Prefixes, in the traceback of a child process, of errors whose message is meant for the user."""
@@ -130,13 +130,13 @@ def run(fabric: Any, path: Path, launch: Launch) -> str | None:
         state.curves = cast(Any, tensorboard).SummaryWriter(str(directory.path / "tensorboard"))
     started, seconds_before = time.perf_counter(), state.seconds
     silent = launch.get("silent", False) or not fabric.is_global_zero
-    with watching(experiment.name, first=state.step, steps=experiment.training.steps, silent=silent) as watcher:
+    with watch_steps(experiment.name, first=state.step, steps=experiment.training.steps, silent=silent) as watcher:
         for problem in state.problems:
             watcher.say(f"{problem}; resuming from step {state.step}")
         with stop_signals() as stop_request:
             for loss in training_steps(fabric, experiment, state):
                 state.seconds = seconds_before + time.perf_counter() - started
-                watcher.step(state.step, loss)
+                watcher.advance(1, f"loss {loss:.4f}")
                 stop = any_process(fabric, stop_request.is_set())
                 evaluate_and_save(fabric, directory, experiment, state, loss, watcher, stopping=stop)
                 if stop:
@@ -214,11 +214,12 @@ def training_steps(fabric: Any, experiment: Experiment, state: State) -> Iterato
     task, training = experiment.task, experiment.training
     rank, world_size = int(fabric.global_rank), int(fabric.world_size)
 
-    def local_batch(step: int) -> tuple[Tensor, ...]:
+    def local_batch(step: int) -> tuple[int, tuple[Tensor, ...]]:
         batch = task.batch(step, seed=training.seed, num_examples=training.batch_size, progress=step / training.steps)
-        return tuple(part[rank::world_size] for part in batch)
+        return step, tuple(part[rank::world_size] for part in batch)
 
-    for step, batch in made_ahead(local_batch, state.step, training.steps):
+    first = state.step
+    for step, batch in prefetch(lambda: map(local_batch, range(first, training.steps))):
         for group in state.optimizer.param_groups:
             group["lr"] = learning_rate(step, training)
         state.wrapped.train()
