@@ -7,7 +7,9 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -72,9 +74,63 @@ def test_operators_made_of_blocks_pass_on_the_keywords_of_the_block(name: str):
     assert (block.form, block.residual, block.feed_forward) == ("authors", False, False)
 
 
-def test_every_exported_name_exists_and_is_documented():
-    for name in picaset.__all__:
-        assert inspect.getdoc(getattr(picaset, name)), name
+def undocumented(public: object) -> list[str]:
+    """Names of what lacks a docstring: a function, or a class and its public methods and properties.
+
+    A docstring inherited from outside the package does not count; an override may inherit that of the package.
+    """
+    if not isinstance(public, type):
+        return [] if getattr(public, "__doc__", None) else [getattr(public, "__name__", repr(public))]
+    ours = [base for base in public.__mro__ if base.__module__.startswith("picaset")]
+    missing = [] if public.__dict__.get("__doc__") else [public.__name__]
+    members = {name for base in ours for name, member in vars(base).items() if is_method(member)}
+    for name in sorted(name for name in members if not name.startswith("_")):
+        if not any(getattr(vars(base).get(name), "__doc__", None) for base in ours):
+            missing.append(f"{public.__name__}.{name}")
+    return missing
+
+
+def is_method(member: object) -> bool:
+    return isinstance(member, (FunctionType, classmethod, staticmethod, property, cached_property))
+
+
+@pytest.mark.parametrize("name", picaset.__all__)
+def test_every_exported_name_exists_and_is_documented(name: str):
+    assert undocumented(getattr(picaset, name)) == []
+
+
+def test_a_docstring_from_outside_the_package_does_not_count():
+    class Outside:
+        """Documented."""
+
+        def method(self):
+            """Documented."""
+
+    Outside.__module__ = "elsewhere"
+
+    class Inside(Outside):
+        def method(self): ...
+
+    Inside.__module__ = "picaset.inside"
+    assert inspect.getdoc(Inside) == inspect.getdoc(Outside)
+    assert undocumented(Inside) == ["Inside", "Inside.method"]
+
+
+def test_dir_shows_the_public_names_and_no_others():
+    assert [name for name in dir(picaset) if not name.startswith("__")] == sorted(picaset.__all__)
+    assert {"__all__", "__doc__", "__version__"} <= set(dir(picaset))
+
+
+def docstrings(path: Path) -> list[str]:
+    """All string literals of a file that stand as statements: docstrings, and descriptions of constants and fields."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    constants = [node.value for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    return [constant.value.strip() for constant in constants if isinstance(constant.value, str)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_docstring_begins_without_its_subject(path: Path):
+    assert [text for text in docstrings(path) if text.startswith(("Of ", "What it"))] == []
 
 
 def imports_of(path: Path) -> list[str]:

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from picaset import SetBatch, SumPool
 from tests.operators import DIM, OPERATORS, Case, obeying
-from tests.random_sets import Sets, draw_sets, sets
+from tests.random_sets import Sets, draw_sets, sets, with_every_bucket_size
 
 every_operator = pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.name)
 
@@ -80,6 +80,7 @@ def test_an_empty_set_has_a_finite_answer_and_finite_gradients(case: Case, slots
 
 
 @every_operator
+@with_every_bucket_size
 @given(data=sets())
 def test_packed_padded_and_one_at_a_time_agree(case: Case, data: Sets):
     operator = case.operator()
@@ -92,6 +93,7 @@ def test_packed_padded_and_one_at_a_time_agree(case: Case, data: Sets):
 
 
 @every_operator
+@with_every_bucket_size
 @given(data=sets())
 def test_packed_and_padded_have_the_same_gradients(case: Case, data: Sets):
     elements, mask = data.padded()
