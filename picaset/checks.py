@@ -5,7 +5,6 @@ from torch import Tensor
 
 
 def check_floating(elements: Tensor, *, caller: str) -> None:
-    """Raise TypeError unless the elements are floating-point numbers."""
     if not elements.is_floating_point():
         raise TypeError(
             f"{caller}: elements must be floating-point numbers; got {elements.dtype}. Pass elements.float()."
@@ -43,13 +42,11 @@ def check_mask(mask: Tensor, elements: Tensor, *, caller: str) -> None:
 
 
 def check_tensor(value: object, *, caller: str, name: str, hint: str) -> None:
-    """Raise TypeError, with a hint, unless the value is a tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{caller}: {name} must be a torch tensor; got {type(value).__name__}. {hint}")
 
 
 def check_divides(num_heads: int, dim: int, *, caller: str) -> None:
-    """Raise unless both are positive and ``num_heads`` divides ``dim``."""
     check_positive(caller=caller, num_heads=num_heads, dim=dim)
     if dim % num_heads:
         raise ValueError(f"{caller}: num_heads must divide dim; got num_heads={num_heads} and dim={dim}.")
@@ -65,6 +62,5 @@ def check_positive(*, caller: str, **sizes: object) -> None:
 
 
 def check_choice(choice: str, choices: tuple[str, ...], *, caller: str, name: str) -> None:
-    """Raise ValueError unless ``choice`` is one of ``choices``."""
     if choice not in choices:
         raise ValueError(f"{caller}: {name} must be one of {', '.join(map(repr, choices))}; got {choice!r}.")

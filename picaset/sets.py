@@ -185,7 +185,6 @@ def as_set(values: Tensor | NDArray[np.floating], index: int) -> Float[Tensor, "
 
 
 def check_packed(elements: Tensor, offsets: Tensor) -> None:
-    """Raise unless the offsets divide the elements into sets."""
     if elements.dim() != 2:
         raise ValueError(f"SetBatch: elements must have shape (total, D); got {tuple(elements.shape)}.")
     check_floating(elements, caller="SetBatch")

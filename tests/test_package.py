@@ -1,4 +1,4 @@
-"""The package as a whole: what it exports, what it imports, what it needs."""
+"""The package as a whole: exported names, imports, dependencies, documentation."""
 
 import ast
 import inspect
@@ -18,8 +18,8 @@ import picaset
 PACKAGE = Path(picaset.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# Imports point one way: a part may import from those above it. The library comes first, the laboratory after it, so
-# nothing that `pip install picaset` is for imports from the laboratory, the studio or the command line.
+# A module may import from the modules before it in these lists. The library comes first, so that it does not import
+# from the laboratory, the studio or the command line.
 LAYERS = [
     "checks", "extras", "files", "figures", "sets", "operators", "large", "networks", "tables",
     "estimators", "__init__", "models", "lab", "studio", "cli", "__main__",
@@ -31,7 +31,7 @@ WITHIN_OPERATORS = [
     "canonicalize",
 ]  # fmt: skip
 
-# As the design gives them; a value is a default, and "..." the keywords of the block.
+# Signatures with their defaults; "..." stands for the keywords of the block.
 DESIGNED = {
     "MultiheadAttentionBlock": "dim_queries, dim_elements, dim, *, num_heads, form='paper', norm=False, "
     "residual=True, feed_forward=True",
@@ -134,7 +134,7 @@ def test_no_docstring_begins_without_its_subject(path: Path):
 
 
 def imports_of(path: Path) -> list[str]:
-    """The picaset modules that a file imports, without the package's own name."""
+    """Return the picaset modules that a file imports, without the name of the package."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "picaset":
@@ -168,7 +168,7 @@ EXTRAS = ["scipy", "sklearn", "matplotlib", "PIL", "jinja2", "lightning_fabric",
 
 
 def run_without_extras(code: str, *, but: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """Run code in a process where every package beyond the core, but for some, is missing."""
+    """Run code in a process in which all optional packages except some are missing."""
     blocked = [name for name in EXTRAS if name not in but]
     block = f"""
 import sys

@@ -155,11 +155,9 @@ def cheapest_order(
 
 
 def split_heads(vectors: Float[Tensor, "B M D"], num_heads: int) -> Float[Tensor, "B H M d"]:
-    """Split the features of vectors into heads."""
     sets, count, dim = vectors.shape
     return vectors.reshape(sets, count, num_heads, dim // num_heads).transpose(1, 2)
 
 
 def join_heads(heads: Float[Tensor, "B H M d"]) -> Float[Tensor, "B M D"]:
-    """Concatenate the heads of each vector."""
     return heads.transpose(1, 2).flatten(2)

@@ -18,7 +18,7 @@ from picaset.operators.attention import Order
 from picaset.operators.base import SetPool
 from picaset.operators.block import BlockOptions
 from picaset.operators.picaso import PicasoPool
-from picaset.operators.state import AttentionState, wide, without_autocast
+from picaset.operators.state import AttentionState, softmax_over_present, wide, without_autocast
 
 
 class AttentionPool(PicasoPool):
@@ -93,11 +93,7 @@ class GatedAttentionPool(SetPool):
 
     def weights(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K N"]:
         """Return the attention weights; zero for absent elements."""
-        scores = self.scores(elements)
-        if mask is None:
-            return scores.softmax(dim=-1)
-        absent = ~mask[:, None]
-        return scores.masked_fill(absent, -torch.inf).softmax(dim=-1).masked_fill(absent, 0.0)
+        return softmax_over_present(self.scores(elements)[:, None], mask)[:, 0]
 
     def scores(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B K N"]:
         """Return the attention logits of each element."""

@@ -189,7 +189,7 @@ def pad_set(
     if elements.shape[1] == 0:  # a maximum over no elements is undefined, so add an absent one
         elements = nn.functional.pad(elements, (0, 0, 0, 1))
         mask = torch.zeros_like(elements[..., 0], dtype=torch.bool)
-    return (elements if mask is None else silence(elements, mask)), mask
+    return silence(elements, mask), mask
 
 
 def write_set(
@@ -198,8 +198,8 @@ def write_set(
     """Return encoded elements in the form of the input: padded or packed."""
     if isinstance(like, SetBatch):
         return like.with_elements(encoded.flatten(0, 1) if mask is None else encoded[mask])
-    encoded = encoded[:, : like.shape[1]]
-    return encoded if mask is None else silence(encoded, mask[:, : like.shape[1]])
+    size = like.shape[1]
+    return silence(encoded[:, :size], None if mask is None else mask[:, :size])
 
 
 def write_attention(
@@ -212,9 +212,9 @@ def write_attention(
     return by_element.flatten(-2) if mask is None else by_element[..., mask]
 
 
-def silence(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B N D"]:
-    """Replace absent elements, NaN and infinity among them, by exact zeros with zero gradient."""
-    return elements.masked_fill(~mask[..., None], 0.0)
+def silence(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N D"]:
+    """Replace absent elements, even NaN and infinity, by exact zeros with zero gradient."""
+    return elements if mask is None else elements.masked_fill(~mask[..., None], 0.0)
 
 
 def check_elements(elements: Tensor | SetBatch, mask: Tensor | None, *, caller: str) -> None:

@@ -214,7 +214,6 @@ class MultiheadAttentionBlock(nn.Module):
 
 
 def check_queries(block: MultiheadAttentionBlock, queries: Tensor, elements: Tensor) -> None:
-    """Raise unless dtype and shape of the queries match the block and the elements."""
     if queries.dtype != elements.dtype and not torch.is_autocast_enabled(queries.device.type):
         raise TypeError(
             f"MultiheadAttentionBlock: queries are {queries.dtype} and elements {elements.dtype}; "

@@ -108,7 +108,7 @@ def blocked(queries: Tensor, keys: Tensor, values: Tensor, present: Tensor | Non
 
 
 def additive_mask(present: Tensor | None, like: Tensor) -> Tensor | None:
-    """Return a mask to be added to the scores: zero where an element is present, -inf elsewhere."""
+    """Return a mask to add to the scores: zero where an element is present, -inf elsewhere."""
     if present is None:
         return None
     return torch.zeros_like(present, dtype=like.dtype).masked_fill_(~present, -torch.inf)

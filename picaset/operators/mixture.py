@@ -107,7 +107,6 @@ def em_step(
 
 
 def check_mixture(mixture: Mixture, elements: Float[Tensor, "B N D"], *, caller: str) -> None:
-    """Raise unless the shapes of a mixture match each other and the elements."""
     sets, components, dim = mixture.means.shape
     if (sets, dim) != (elements.shape[0], elements.shape[2]):
         raise ValueError(
