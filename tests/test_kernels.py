@@ -1,5 +1,7 @@
 """Attention kernels: every code path equals the plain equation, with first and second derivatives."""
 
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -152,3 +154,31 @@ def test_an_operator_that_torch_does_not_have_is_none():
 @pytest.mark.parametrize("name", [kernels.FLASH_FORWARD, kernels.FLASH_BACKWARD, kernels.SOFTMAX_BACKWARD])
 def test_this_version_of_torch_has_every_private_operator(name: str):
     assert kernels.private_operator(name) is not None
+
+
+def test_the_package_imports_and_pools_on_a_torch_without_private_operators():
+    names = [kernels.FLASH_FORWARD, kernels.FLASH_BACKWARD, kernels.SOFTMAX_BACKWARD]
+    code = f"""
+import torch
+found = type(torch.ops.aten).__getattr__
+def without_private(namespace, name):
+    if name in {names!r}:
+        raise AttributeError(name)
+    return found(namespace, name)
+type(torch.ops.aten).__getattr__ = without_private
+for name in {names!r}:
+    torch.ops.aten.__dict__.pop(name, None)
+import picaset
+from picaset.operators.kernels import private_operator
+assert [private_operator(name) for name in {names!r}] == [None, None, None]
+torch.manual_seed(0)
+pools = [picaset.PicasoPool(4, num_templates=2, num_heads=2, order=order) for order in ("project", "absorb")]
+pools[1].load_state_dict(pools[0].state_dict())
+elements = torch.randn(2, 5, 4, requires_grad=True)
+results = [pool(elements) for pool in pools]
+gradients = [torch.autograd.grad(result.square().sum(), elements)[0] for result in results]
+assert torch.allclose(*results, atol=1e-6)
+assert torch.allclose(*gradients, atol=1e-5)
+"""
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
