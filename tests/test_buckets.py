@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from picaset import SetBatch
-from picaset.operators.buckets import NEGLIGIBLE, WASTE, in_buckets, plan
+from picaset.operators.buckets import MAX_PADDING_FRACTION, NEGLIGIBLE, in_buckets, plan
 from tests.random_sets import with_every_bucket_size
 
 SIZES = st.lists(st.integers(0, 200), min_size=1, max_size=30)
@@ -23,7 +23,9 @@ def test_every_set_is_in_exactly_one_bucket(sizes: list[int]):
 def test_no_bucket_has_more_padding_than_its_share(bucket_sizes: int, sizes: list[int]):
     for bucket in plan(torch.tensor(sizes)):
         in_bucket = [sizes[index] for index in bucket.tolist()]
-        assert max(in_bucket) * len(in_bucket) - sum(in_bucket) <= max(WASTE * sum(in_bucket), bucket_sizes)
+        assert max(in_bucket) * len(in_bucket) - sum(in_bucket) <= max(
+            MAX_PADDING_FRACTION * sum(in_bucket), bucket_sizes
+        )
 
 
 def test_sets_of_a_few_elements_share_one_bucket_by_default():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from picaset.sets import SetBatch
 
-WASTE = 0.25
+MAX_PADDING_FRACTION = 0.25
 """Largest padding of a bucket, as a fraction of its elements."""
 NEGLIGIBLE = 2048
 """Padding, in elements, that costs less than another bucket."""
@@ -94,7 +94,7 @@ def plan(sizes: Int[Tensor, " B"]) -> list[Int[Tensor, " b"]]:
     largest = sorted_sizes[0]
     for index, size in enumerate(sorted_sizes):
         padding = largest * (index - start + 1) - (total + size)
-        if padding > max(WASTE * (total + size), NEGLIGIBLE):
+        if padding > max(MAX_PADDING_FRACTION * (total + size), NEGLIGIBLE):
             buckets.append(order[start:index].sort().values)
             start, total, largest = index, 0, size
         total += size
