@@ -1,7 +1,7 @@
 """picaset: networks that take sets as input.
 
-Sets come as ``(elements, mask)``, with elements (B, N, D) and mask (B, N) True where one is
-present, or as a :class:`SetBatch`, which holds sets of any sizes packed end to end.
+Sets are passed as ``(elements, mask)``, with elements (B, N, D) and a mask (B, N) that is True where an element is
+present, or as a :class:`SetBatch`, which stores sets of different sizes without padding.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -66,18 +66,22 @@ __all__ = [
     "stream",
 ]
 
-FROM_EXTRAS = {
+LAZY_MODULES = {
     "AmortizedMixture": "picaset.estimators.amortized_mixture",
     "SetAnomalyDetector": "picaset.estimators.set_anomaly_detector",
     "SetClassifier": "picaset.estimators.set_estimators",
     "SetRegressor": "picaset.estimators.set_estimators",
 }
-"""Names that need more than the core, and where they are; loaded on first use."""
+"""Modules of the names that need optional dependencies, imported on first use."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in FROM_EXTRAS:
+    if name not in LAZY_MODULES:
         raise AttributeError(f"module 'picaset' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(FROM_EXTRAS[name]), name)
+    return getattr(import_module(LAZY_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -1,4 +1,4 @@
-"""What was expected, what came, what to do: the checks that more than one part makes."""
+"""Argument checks shared by the package. An error states what was expected, what came, and what to do."""
 
 import torch
 from torch import Tensor
@@ -12,21 +12,23 @@ def check_floating(elements: Tensor, *, caller: str) -> None:
 
 
 def check_finite(elements: Tensor, *, caller: str) -> None:
-    wrong = ~elements.isfinite()
-    if bool(wrong.any()):
-        row, column = (int(index) for index in wrong.nonzero()[0])
+    """Raise ValueError with the position of the first NaN or infinity."""
+    invalid = ~elements.isfinite()
+    if bool(invalid.any()):
+        row, column = (int(index) for index in invalid.nonzero()[0])
         raise ValueError(
             f"{caller}: elements must be finite; element {row} has {elements[row, column].item()} in feature {column}. "
-            "Remove it or fill it in first."
+            "Remove the element or replace the value."
         )
 
 
 def check_mask(mask: Tensor, elements: Tensor, *, caller: str) -> None:
+    """Raise unless the mask is boolean, of shape (B, N), and on the device of the elements."""
     check_tensor(mask, caller=caller, name="mask", hint="Pass torch.as_tensor(mask).")
     if mask.dtype is not torch.bool:
         raise TypeError(
             f"{caller}: mask must be boolean, True where an element is present; got {mask.dtype}. "
-            "Pass mask.bool(), or ~mask.bool() if yours marks the padding."
+            "Pass mask.bool(), or ~mask.bool() if it is True for padding."
         )
     if mask.shape != elements.shape[:2]:
         raise ValueError(
@@ -35,7 +37,7 @@ def check_mask(mask: Tensor, elements: Tensor, *, caller: str) -> None:
         )
     if mask.device != elements.device:
         raise ValueError(
-            f"{caller}: elements are on {elements.device} and mask on {mask.device}; move one to the other."
+            f"{caller}: elements are on {elements.device} and mask on {mask.device}; move them to one device."
         )
 
 
@@ -51,9 +53,10 @@ def check_divides(num_heads: int, dim: int, *, caller: str) -> None:
 
 
 def check_positive(*, caller: str, **sizes: object) -> None:
+    """Raise unless every size is an integer of at least 1."""
     for name, size in sizes.items():
         if not isinstance(size, int):
-            raise TypeError(f"{caller}: {name} must be a whole number; got {size!r}.")
+            raise TypeError(f"{caller}: {name} must be an integer; got {size!r}.")
         if size < 1:
             raise ValueError(f"{caller}: {name} must be at least 1; got {size}.")
 

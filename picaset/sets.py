@@ -1,21 +1,18 @@
-"""Many sets of different sizes as one value.
+"""Batches of sets of different sizes.
 
-Sets are held packed, end to end, so that a batch costs what its elements cost:
+    SetBatch               sets stored packed, one after the other, without padding
+    collate                ``collate_fn`` of a DataLoader: packs a list of sets into a SetBatch
+    SimilarSizeBatches     ``batch_sampler`` of a DataLoader: batches of sets of similar size
+
+A SetBatch stores all elements in one tensor and the position at which each set begins in another:
 
     elements   x x x x x x x | y | z z z z z        (total, D)
     offsets    0               7   8           13   (B + 1)
 
-Every operator takes a ``SetBatch`` or the padded pair ``(elements, mask)``.
+Every operator takes a ``SetBatch`` or a padded pair ``(elements, mask)``. The cost of a padded batch grows with the
+size of its largest set, so batches of sets of similar size keep the padding small.
 
 Dimensions:  B sets   N elements of the largest set   D features   total elements of all sets
-
-From a data set of sets to batches: how sets are gathered, and which go together.
-
-    collate                a DataLoader's ``collate_fn``: a list of sets becomes a SetBatch
-    SimilarSizeBatches     a DataLoader's ``batch_sampler``: sets of similar size share a batch
-
-Packed batches cost what their elements cost in any grouping; padded ones cost the size of
-their largest set, so grouping by size is what keeps padding small.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,11 +35,11 @@ from picaset.checks import check_finite, check_floating, check_mask, check_posit
 
 @dataclass(frozen=True, eq=False)
 class SetBatch:
-    """Sets packed end to end: set ``i`` is ``elements[offsets[i]:offsets[i + 1]]``.
+    """A batch of sets in packed form: set ``i`` is ``elements[offsets[i]:offsets[i + 1]]``.
 
     Shapes:
         elements  (total, D)
-        offsets   (B + 1,)     int64, from 0 to total, never falling
+        offsets   (B + 1,)     int64, from 0 to total, non-decreasing
 
     Example:
         >>> batch = SetBatch.from_list([torch.zeros(7, 2), torch.ones(1, 2), torch.zeros(0, 2)])
@@ -65,27 +62,28 @@ class SetBatch:
 
     @classmethod
     def from_list(cls, sets: Sequence[Tensor | NDArray[np.floating]]) -> "SetBatch":
-        """Pack a list of sets, each (n, D); refuses NaN and infinity, naming the set that has them."""
+        """Pack a list of sets, each (n, D); raise if a set contains NaN or infinity."""
         if len(sets) == 0:
             raise ValueError("SetBatch.from_list: expected at least one set; got an empty list.")
-        tensors = [as_set(one, index) for index, one in enumerate(sets)]
-        for index, one in enumerate(tensors):
-            if one.shape[1] != tensors[0].shape[1]:
+        tensors = [as_set(values, index) for index, values in enumerate(sets)]
+        first = tensors[0]
+        for index, tensor in enumerate(tensors):
+            if tensor.shape[1] != first.shape[1]:
                 raise ValueError(
                     f"SetBatch.from_list: all sets must have the same number of features; "
-                    f"set 0 has {tensors[0].shape[1]}, set {index} has {one.shape[1]}."
+                    f"set 0 has {first.shape[1]}, set {index} has {tensor.shape[1]}."
                 )
-            if (one.dtype, one.device) != (tensors[0].dtype, tensors[0].device):
+            if (tensor.dtype, tensor.device) != (first.dtype, first.device):
                 raise TypeError(
-                    f"SetBatch.from_list: all sets must have one dtype and device; set 0 is {tensors[0].dtype} "
-                    f"on {tensors[0].device}, set {index} is {one.dtype} on {one.device}. Convert them with .to(...)."
+                    f"SetBatch.from_list: all sets must have the same dtype and device; set 0 is {first.dtype} "
+                    f"on {first.device}, set {index} is {tensor.dtype} on {tensor.device}. Convert them with .to(...)."
                 )
-        sizes = torch.tensor([len(one) for one in tensors], device=tensors[0].device)
+        sizes = torch.tensor([len(tensor) for tensor in tensors], device=first.device)
         return cls(torch.cat(tensors), offsets_of(sizes))
 
     @classmethod
     def from_padded(cls, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None) -> "SetBatch":
-        """Pack padded sets; ``mask`` is True where an element is present, None means all are."""
+        """Pack padded sets; ``mask`` is True where an element is present, None if all are."""
         if elements.dim() != 3:
             raise ValueError(f"SetBatch.from_padded: elements must have shape (B, N, D); got {tuple(elements.shape)}.")
         if mask is None:
@@ -96,54 +94,58 @@ class SetBatch:
 
     @property
     def sizes(self) -> Int[Tensor, " B"]:
-        """The number of elements of each set."""
+        """Number of elements of each set."""
         return self.offsets.diff()
 
     @cached_property
     def largest(self) -> int:
-        """The number of elements of the largest set."""
+        """Number of elements of the largest set."""
         return int(self.sizes.max()) if len(self) else 0
 
     @property
     def same_size(self) -> bool:
-        """Whether all sets have the same number of elements, so that padding adds none."""
+        """Whether all sets have the same number of elements."""
         return len(self) * self.largest == len(self.elements)
 
     @property
     def owners(self) -> Int[Tensor, " total"]:
-        """For each element, the index of its set."""
+        """Index of the set that each element belongs to."""
         index = torch.arange(len(self), device=self.offsets.device)
         return index.repeat_interleave(self.sizes, output_size=len(self.elements))
 
     def to_padded(self) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"]]:
-        """The padded pair ``(elements, mask)``; absent elements are zero."""
+        """Return the padded pair ``(elements, mask)``; padding is zero."""
         mask = torch.arange(self.largest, device=self.offsets.device) < self.sizes[:, None]
-        if self.same_size:  # nothing to copy
+        if self.same_size:  # a view, not a copy
             return self.elements.reshape(len(self), self.largest, self.elements.shape[1]), mask
         padded = self.elements.new_zeros(len(self), self.largest, self.elements.shape[1])
         padded[mask] = self.elements
         return padded, mask
 
     def with_elements(self, elements: Float[Tensor, "total E"]) -> "SetBatch":
-        """The same sets with other features, one row for each element."""
+        """Return a batch of the same set sizes with other features, one row per element."""
         return SetBatch(elements, self.offsets)
 
     def to(self, *args: Any, **kwargs: Any) -> "SetBatch":
-        """Like ``Tensor.to``: another device, another floating dtype, or both."""
+        """Return the batch on another device or with another floating-point dtype; arguments as for ``Tensor.to``."""
         elements = self.elements.to(*args, **kwargs)
         return SetBatch(elements, self.offsets.to(elements.device))
 
     def pin_memory(self) -> "SetBatch":
-        """In page-locked memory, for a fast copy to a GPU; ``DataLoader(pin_memory=True)`` calls it."""
+        """Return the batch in page-locked memory; called by ``DataLoader(pin_memory=True)``."""
         return SetBatch(self.elements.pin_memory(), self.offsets.pin_memory())
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> Float[Tensor, "n D"]:
-        index = whole_number(index)
+        if not isinstance(cast(object, index), SupportsIndex):
+            raise TypeError(
+                f"SetBatch: the index must be an integer; got {type(index).__name__}. Index one set at a time."
+            )
+        index = index.__index__()
         if not -len(self) <= index < len(self):
-            raise IndexError(f"SetBatch: no set {index} in a batch of {len(self)}.")
+            raise IndexError(f"SetBatch: index {index} is out of range for a batch of {len(self)} sets.")
         index %= len(self)
         return self.elements[int(self.offsets[index]) : int(self.offsets[index + 1])]
 
@@ -160,26 +162,22 @@ class SetBatch:
         )
 
 
-def whole_number(index: object) -> int:
-    if not isinstance(index, SupportsIndex):
-        raise TypeError(f"SetBatch: index one set at a time, with a whole number; got {type(index).__name__}.")
-    return index.__index__()
-
-
 def offsets_of(sizes: Int[Tensor, " B"]) -> Int[Tensor, " B_plus_1"]:
-    """Where each set begins, and where the last one ends."""
+    """Return the start of each set in the packed elements, and the end of the last one."""
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
-def as_set(one: Tensor | NDArray[np.floating], index: int) -> Float[Tensor, "n D"]:
-    if isinstance(one, np.ndarray):
-        if one.dtype.kind not in "fiub":
-            raise TypeError(f"SetBatch.from_list: every set must hold numbers; set {index} holds {one.dtype}.")
-        one = np.ascontiguousarray(one) if one.flags.writeable else one.copy()  # torch warns of read-only memory
-    elements = torch.as_tensor(one)
+def as_set(values: Tensor | NDArray[np.floating], index: int) -> Float[Tensor, "n D"]:
+    """Return one set of a list as a tensor, after checking it."""
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind not in "fiub":
+            raise TypeError(f"SetBatch.from_list: every set must be numeric; set {index} has dtype {values.dtype}.")
+        # torch warns about read-only memory and refuses negative strides.
+        values = np.ascontiguousarray(values) if values.flags.writeable else values.copy()
+    elements = torch.as_tensor(values)
     if elements.dim() != 2:
         raise ValueError(
-            f"SetBatch.from_list: every set must have shape (n, D); set {index} has {tuple(elements.shape)}."
+            f"SetBatch.from_list: every set must have shape (n, D); set {index} has shape {tuple(elements.shape)}."
         )
     check_floating(elements, caller=f"SetBatch.from_list: set {index}")
     check_finite(elements, caller=f"SetBatch.from_list: set {index}")
@@ -196,28 +194,28 @@ def check_packed(elements: Tensor, offsets: Tensor) -> None:
         raise TypeError(f"SetBatch: offsets must be int64; got {offsets.dtype}. Pass offsets.long().")
     if offsets.device != elements.device:
         raise ValueError(
-            f"SetBatch: elements are on {elements.device} and offsets on {offsets.device}; move one to the other."
+            f"SetBatch: elements are on {elements.device} and offsets on {offsets.device}; move them to one device."
         )
     if torch.compiler.is_compiling() or offsets.is_meta:
-        return  # what follows reads values, which there are none of
+        return  # the checks below read values, and there are none
     if int(offsets[0]) != 0 or int(offsets[-1]) != len(elements):
         raise ValueError(
             f"SetBatch: offsets must run from 0 to the number of elements, {len(elements)}; "
             f"got {int(offsets[0])} to {int(offsets[-1])}."
         )
-    falls = (offsets.diff() < 0).nonzero()
-    if len(falls):
-        index = int(falls[0])
+    decreases = (offsets.diff() < 0).nonzero()
+    if len(decreases):
+        index = int(decreases[0])
         raise ValueError(
-            f"SetBatch: offsets must not fall, or set {index} has a negative size; "
-            f"got {int(offsets[index])} then {int(offsets[index + 1])}."
+            f"SetBatch: offsets must not decrease, since set {index} would have a negative size; "
+            f"got {int(offsets[index])} followed by {int(offsets[index + 1])}."
         )
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Gather samples into a batch: sets into a :class:`SetBatch`, everything else as torch does.
+    """Collate samples into a batch: sets into a :class:`SetBatch`, everything else by ``default_collate``.
 
-    A sample is a set (n, D), or a tuple whose first entry is one: ``(set, label, ...)``.
+    A sample is a set (n, D), or a tuple that begins with one: ``(set, label, ...)``.
 
     Example:
         >>> import torch
@@ -226,11 +224,10 @@ def collate(samples: Sequence[Any]) -> Any:
         (tensor([3, 5]), tensor([0, 1]))
     """
     if len(samples) == 0:
-        raise ValueError("collate: expected at least one sample; got none.")
+        raise ValueError("collate: expected at least one sample; got an empty list.")
     if not isinstance(samples[0], (tuple, Tensor, np.ndarray)):
         raise TypeError(
-            "collate: a sample must be a set (n, D), or a tuple whose first entry is one; "
-            f"got {type(samples[0]).__name__}."
+            f"collate: a sample must be a set (n, D), or a tuple that begins with one; got {type(samples[0]).__name__}."
         )
     if isinstance(samples[0], tuple):
         sets, *others = zip(*cast(Sequence[tuple[Any, ...]], samples), strict=True)
@@ -239,17 +236,17 @@ def collate(samples: Sequence[Any]) -> Any:
 
 
 class SimilarSizeBatches(Sampler[list[int]]):
-    """Batches of sets of similar size, in an order drawn anew every epoch.
+    """Batch sampler that groups sets of similar size, in a new random order every epoch.
 
-    Sets are shuffled, sorted by size within pools of ``pool`` batches, cut into batches, and
-    the batches shuffled: close to random, with little padding. Every pass is an epoch with an order of its
-    own; the same seed and epoch give the same batches, and ``set_epoch`` returns to one.
+    The sets are shuffled, sorted by size within pools of ``pool`` batches and divided into batches, and the batches
+    are shuffled: nearly random, with little padding. Each iteration is an epoch. The batches depend on the seed and the
+    epoch alone; ``set_epoch`` repeats or resumes one.
 
     Args:
-        sizes: The number of elements of every set of the data set.
-        batch_size: Sets in a batch; the last batch may be smaller.
-        seed: Seeds the shuffling.
-        pool: Batches sorted together; 1 is plain shuffling.
+        sizes: Number of elements of every set of the data set.
+        batch_size: Sets per batch; the last batch may be smaller.
+        seed: Seed of the shuffling.
+        pool: Batches that are sorted together; 1 is plain shuffling.
 
     Example:
         >>> batches = SimilarSizeBatches([5, 500, 7, 499], batch_size=2, pool=2)
@@ -261,14 +258,17 @@ class SimilarSizeBatches(Sampler[list[int]]):
         check_positive(caller="SimilarSizeBatches", batch_size=batch_size, pool=pool)
         self.sizes = np.asarray(sizes)
         if self.sizes.ndim != 1 or (self.sizes < 0).any():
-            raise ValueError("SimilarSizeBatches: sizes must be one number of elements per set, none negative.")
+            raise ValueError(
+                "SimilarSizeBatches: sizes must be one-dimensional and non-negative, one number of elements per set; "
+                f"got shape {self.sizes.shape} with minimum {self.sizes.min(initial=0)}."
+            )
         self.batch_size = batch_size
         self.seed = seed
         self.pool = pool
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next pass, as when a run is resumed."""
+        """Set the epoch of the next iteration, for example when a run resumes."""
         self.epoch = epoch
 
     def __len__(self) -> int:

@@ -1,7 +1,10 @@
-"""How the tests run.
+"""Configuration and fixtures of all tests.
 
-Twice: once with the shapes of every signature checked at run time (``--jaxtyping-packages``), and once, for the tests
-marked ``as_installed``, without: those trace the code, or read the errors that a user would get.
+The suite runs twice: with run-time checks of all shapes (``--jaxtyping-packages``), and without them for the tests
+marked ``as_installed``, which trace the code or check the errors that a user gets.
+
+The environment variable PICASET_HYPOTHESIS selects the Hypothesis profile: ``fast`` (default) runs a few fixed examples
+of every law, ``laws`` many random ones.
 """
 
 import os
@@ -16,77 +19,83 @@ from hypothesis import Phase, settings
 
 PHASES = [Phase.explicit, Phase.generate, Phase.shrink]
 settings.register_profile("fast", max_examples=10, deadline=None, derandomize=True, phases=PHASES)
-settings.load_profile("fast")
-# Generated data is kept between tests, and between their runs, but not where a user's is.
+settings.register_profile("laws", max_examples=500, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("PICASET_HYPOTHESIS", "fast"))
+# Generated data is cached between test runs, apart from the cache of a user.
 os.environ["PICASET_CACHE"] = str(Path(tempfile.gettempdir()) / "picaset-tests")
 PATIENCE = 60_000
-"""Milliseconds that a browser may take; machines that test are busy."""
-torch.set_num_threads(1)  # small tensors: more threads only wait for each other
+"""Timeout of the browser in milliseconds; test machines are busy."""
+torch.set_num_threads(1)  # more threads slow down operations on small tensors
 
 
-@pytest.fixture(scope="session", autouse=True)
-def several_buckets():
-    """Packed sets of a few elements would all be padded together; here every difference in size counts."""
+@pytest.fixture(params=[None, 0], ids=["default buckets", "small buckets"])
+def bucket_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run a test with the default buckets, which hold all small sets, and with a bucket for almost every size."""
     from picaset.operators import buckets
 
-    buckets.NEGLIGIBLE = 0
+    if request.param is not None:
+        monkeypatch.setattr(buckets, "NEGLIGIBLE", request.param)
+    return buckets.NEGLIGIBLE
 
 
 @pytest.fixture(autouse=True)
 def a_folder_for_trained_networks(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What one test trains, no other finds, and no user."""
+    """Store networks trained by a test in a folder of its own."""
     monkeypatch.setenv("PICASET_WEIGHTS", str(tmp_path_factory.getbasetemp() / f"weights-{uuid4().hex}"))
 
 
 @pytest.fixture(scope="session")
 def studio_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small networks for every room of the studio, most of them untrained."""
+    """Folder of small networks, mostly untrained, for every room of the studio."""
     from tests.studio import small_networks
 
     return small_networks(tmp_path_factory.mktemp("studio-weights"))
 
 
-@pytest.fixture(scope="module")  # while it is open, no other test could run an event loop
+@pytest.fixture(scope="module")  # no other test can run an event loop while it is open
 def browser():
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
-        pytest.skip("there is no Chromium; on Debian: apt-get install chromium")
+        pytest.skip("Chromium is not installed; on Debian: apt-get install chromium")
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=PATIENCE)
-        yield found
-        found.close()
+        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=PATIENCE)
+        yield launched
+        launched.close()
 
 
 @pytest.fixture
 def page(browser, address):
-    """A page that may ask this studio alone, and on which nothing may go wrong."""
+    """Page of the studio; the test fails on any script error and on any request to another server."""
     from playwright.sync_api import expect
 
     expect.set_options(timeout=PATIENCE)
     context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
     context.set_default_timeout(PATIENCE)
     opened = context.new_page()
-    wrong, foreign = list[str](), list[str]()
-    opened.on("pageerror", lambda error: wrong.append(str(error)))
-    opened.on("console", lambda line: wrong.append(line.text) if is_wrong(line) else None)
-    opened.on("request", lambda asked: None if asked.url.startswith((address, "blob:")) else foreign.append(asked.url))
+    errors, foreign = list[str](), list[str]()
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("console", lambda message: errors.append(message.text) if is_error(message) else None)
+    opened.on(
+        "request",
+        lambda request: None if request.url.startswith((address, "blob:")) else foreign.append(request.url),
+    )
     yield opened
     context.close()
-    assert wrong == []
+    assert errors == []
     assert foreign == []
 
 
-def is_wrong(line) -> bool:
-    """A refusal, and a request that a test itself stops, are not."""
+def is_error(message) -> bool:
+    """Whether a console message is an error; refused requests and requests that a test aborts are not."""
     expected = ("the server responded with a status of 4", "net::ERR_FAILED")
-    return line.type == "error" and not any(words in line.text for words in expected)
+    return message.type == "error" and not any(words in message.text for words in expected)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("jaxtyping_packages"):
         return
-    out_of_place = [item for item in items if item.get_closest_marker("as_installed")]
-    config.hook.pytest_deselected(items=out_of_place)
-    items[:] = [item for item in items if item not in out_of_place]
+    deselected = [item for item in items if item.get_closest_marker("as_installed")]
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = [item for item in items if item not in deselected]

@@ -1,6 +1,6 @@
-"""One list of all operators; every law is tested on each of them.
+"""List of all operators, on each of which every law is tested.
 
-A case says how an operator is built, what its equation is, and which laws do not apply to it, with the reason.
+A case has a function that builds the operator, its equation, and the laws that do not apply to it, with the reason.
 """
 
 from collections.abc import Callable
@@ -41,18 +41,20 @@ from picaset.large.rules import attend_large, read_large
 from tests import reference
 
 DIM, OUT, HEADS, TEMPLATES, INDUCING = 6, 10, 2, 3, 4
-"""Features in, features out, heads, templates, inducing points: small and distinct."""
+"""Features in and out, heads, templates, inducing points: small and distinct."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
+    """An operator, its equation and its exemptions."""
+
     name: str
     build: Callable[[], nn.Module]
     equation: Callable[[nn.Module, np.ndarray], np.ndarray]
-    """The operator of one set (n, DIM), in float64 NumPy."""
+    """Equation of the operator for one set (n, DIM), in float64 NumPy."""
     kind: Literal["pool", "encoder"] = "pool"
     exempt: dict[str, str] = field(default_factory=dict)
-    """Laws that do not apply, and why."""
+    """Laws that do not apply, with the reason."""
 
     @cache  # noqa: B019 - cases live as long as the tests
     def operator(self, dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -68,8 +70,8 @@ def weights_of(operator: nn.Module) -> dict[str, np.ndarray]:
     return {name: tensor.double().numpy() for name, tensor in operator.state_dict().items()}
 
 
-class AskedBy(nn.Module):
-    """A block with fixed queries, as a pool."""
+class BlockAsPool(nn.Module):
+    """A pool that consists of a block with fixed queries."""
 
     def __init__(self, block: MultiheadAttentionBlock, num_queries: int) -> None:
         super().__init__()
@@ -86,8 +88,8 @@ def _(operator: AskedBy, large):
     return attend_large(operator.block, operator.queries.expand(large.sets, -1, -1), large)
 
 
-class AskingThemselves(nn.Module):
-    """A block whose queries are the elements, as an encoder."""
+class BlockAsEncoder(nn.Module):
+    """An encoder that consists of a block with the elements as queries."""
 
     def __init__(self, block: MultiheadAttentionBlock) -> None:
         super().__init__()
@@ -96,13 +98,13 @@ class AskingThemselves(nn.Module):
     def forward(self, elements, mask=None):
         if mask is None:
             return self.block(elements, elements)
-        # The mask speaks of the elements; which queries count is the caller's business.
+        # The mask of a block is that of the elements; absent queries are up to the caller.
         absent = ~mask[..., None]
         return self.block(elements.masked_fill(absent, 0.0), elements, mask).masked_fill(absent, 0.0)
 
 
-class Half(nn.Module):
-    """One of the two results of an operator."""
+class OneOutput(nn.Module):
+    """One of the two outputs of an operator."""
 
     def __init__(self, operator: nn.Module, index: int) -> None:
         super().__init__()
@@ -118,8 +120,8 @@ def _(operator: Half, large):
     return read_large(operator.operator, large)[operator.index]
 
 
-class OneStepOfEM(nn.Module):
-    """An EM step from a fixed mixture; returns means, variances and log-weights side by side."""
+class EMStep(nn.Module):
+    """An EM step from a fixed mixture; returns means, variances and log weights, concatenated."""
 
     def __init__(self, num_variances: int) -> None:
         super().__init__()
@@ -143,7 +145,7 @@ def em_equation(operator, X):
 def block_case(name: str, *, num_queries: int = TEMPLATES, **options) -> Case:
     return Case(
         f"MultiheadAttentionBlock {name}",
-        lambda: AskedBy(MultiheadAttentionBlock(5, DIM, OUT, num_heads=HEADS, **options), num_queries),
+        lambda: BlockAsPool(MultiheadAttentionBlock(5, DIM, OUT, num_heads=HEADS, **options), num_queries),
         lambda op, X: reference.mab(
             reference.within(weights_of(op), "block"), weights_of(op)["queries"], X, num_heads=HEADS, **options
         ),
@@ -151,7 +153,7 @@ def block_case(name: str, *, num_queries: int = TEMPLATES, **options) -> Case:
 
 
 def plain(function: Callable[..., np.ndarray], **arguments):
-    """An equation of (weights, X)."""
+    """Return a case's equation from a function of (weights, X)."""
     return lambda op, X: function(weights_of(op), X, **arguments)
 
 
@@ -166,9 +168,11 @@ def canonicalized_equation(operator, X):
 
 
 AUTHORS = {"form": "authors", "norm": True}
-MANY_TO_ONE = {"repetition": "the result depends on how many elements there are, not only on their distribution"}
-EVERYONE_MEETS = {"streaming": "elements meet across chunks: every one attends to every other, or all are sorted"}
-NO_MODULE = {"streaming": "a function of a mixture and a set, not an operator"}
+DEPENDS_ON_SIZE = {"repetition": "the result depends on the number of elements, not only on their distribution"}
+NOT_STREAMABLE = {
+    "streaming": "elements of different chunks interact: all attend to each other, form tuples, or are sorted"
+}
+NOT_A_MODULE = {"streaming": "a function of a mixture and a set, not a module"}
 PICASO = {"num_templates": TEMPLATES, "num_heads": HEADS}
 
 OPERATORS = [
@@ -183,10 +187,10 @@ OPERATORS = [
     block_case("many queries", num_queries=31),
     Case(
         "MultiheadAttentionBlock of elements",
-        lambda: AskingThemselves(MultiheadAttentionBlock(DIM, DIM, OUT, num_heads=HEADS)),
+        lambda: BlockAsEncoder(MultiheadAttentionBlock(DIM, DIM, OUT, num_heads=HEADS)),
         lambda op, X: reference.mab(reference.within(weights_of(op), "block"), X, X, num_heads=HEADS),
         kind="encoder",
-        exempt=EVERYONE_MEETS,
+        exempt=NOT_STREAMABLE,
     ),
     Case(
         "Elementwise",
@@ -199,14 +203,14 @@ OPERATORS = [
         lambda: SelfAttention(DIM, OUT, num_heads=HEADS),
         plain(reference.self_attention, num_heads=HEADS),
         kind="encoder",
-        exempt=EVERYONE_MEETS,
+        exempt=NOT_STREAMABLE,
     ),
     Case(
         "SelfAttention authors",
         lambda: SelfAttention(DIM, OUT, num_heads=HEADS, **AUTHORS),
         plain(reference.self_attention, num_heads=HEADS, **AUTHORS),
         kind="encoder",
-        exempt=EVERYONE_MEETS,
+        exempt=NOT_STREAMABLE,
     ),
     Case(
         "InducedSelfAttention",
@@ -225,7 +229,7 @@ OPERATORS = [
         "SumPool",
         SumPool,
         lambda op, X: reference.sum_pool(X),
-        exempt={"repetition": "a sum grows with the copies; test_a_sum_counts_copies says how"},
+        exempt={"repetition": "a sum grows with the copies, as test_a_sum_counts_copies checks"},
     ),
     Case("MaxPool", MaxPool, lambda op, X: reference.max_pool(X)),
     Case("GatedAttentionPool", lambda: GatedAttentionPool(DIM, dim_hidden=5), plain(reference.gated_attention)),
@@ -239,22 +243,25 @@ OPERATORS = [
         "JanossyPool order 1",
         lambda: JanossyPool(DIM, order=1, dim_hidden=7, dim_out=OUT),
         plain(reference.janossy, order=1),
-        exempt=EVERYONE_MEETS,
+        exempt=NOT_STREAMABLE,
     ),
     Case(
         "JanossyPool order 2",
         lambda: JanossyPool(DIM, order=2, dim_hidden=7),
         plain(reference.janossy, order=2),
-        exempt=MANY_TO_ONE | EVERYONE_MEETS,
+        exempt=DEPENDS_ON_SIZE | NOT_STREAMABLE,
     ),
     Case(
         "JanossyPool order 3",
         lambda: JanossyPool(DIM, order=3, dim_hidden=5),
         plain(reference.janossy, order=3),
-        exempt=MANY_TO_ONE | EVERYONE_MEETS,
+        exempt=DEPENDS_ON_SIZE | NOT_STREAMABLE,
     ),
     Case(
-        "SortPool", lambda: SortPool(DIM, num_pieces=5), plain(reference.sort_pool), exempt=MANY_TO_ONE | EVERYONE_MEETS
+        "SortPool",
+        lambda: SortPool(DIM, num_pieces=5),
+        plain(reference.sort_pool),
+        exempt=DEPENDS_ON_SIZE | NOT_STREAMABLE,
     ),
     Case(
         "AttentionPool",
@@ -284,18 +291,18 @@ OPERATORS = [
     ),
     Case(
         "GeneralizedPicaso templates",
-        lambda: Half(GeneralizedPicaso(DIM, **PICASO), 0),
+        lambda: OneOutput(GeneralizedPicaso(DIM, **PICASO), 0),
         lambda op, X: reference.generalized_picaso(weights_of(op.operator), X, num_steps=3, num_heads=HEADS)[0],
     ),
     Case(
         "GeneralizedPicaso elements",
-        lambda: Half(GeneralizedPicaso(DIM, **PICASO), 1),
+        lambda: OneOutput(GeneralizedPicaso(DIM, **PICASO), 1),
         lambda op, X: reference.generalized_picaso(weights_of(op.operator), X, num_steps=3, num_heads=HEADS)[1],
         kind="encoder",
     ),
     Case(
         "GeneralizedPicaso untied",
-        lambda: Half(GeneralizedPicaso(DIM, **PICASO, num_steps=2, tied=False, **AUTHORS), 0),
+        lambda: OneOutput(GeneralizedPicaso(DIM, **PICASO, num_steps=2, tied=False, **AUTHORS), 0),
         lambda op, X: reference.generalized_picaso(
             weights_of(op.operator), X, num_steps=2, num_heads=HEADS, tied=False, **AUTHORS
         )[0],
@@ -310,8 +317,8 @@ OPERATORS = [
         lambda: SoftKMeans(DIM, num_templates=TEMPLATES, temperature=2.0),
         plain(reference.soft_kmeans, num_steps=3, compete=True, temperature=2.0),
     ),
-    Case("em_step spherical", lambda: OneStepOfEM(1), em_equation, exempt=NO_MODULE),
-    Case("em_step diagonal", lambda: OneStepOfEM(DIM), em_equation, exempt=NO_MODULE),
+    Case("em_step spherical", lambda: EMStep(1), em_equation, exempt=NOT_A_MODULE),
+    Case("em_step diagonal", lambda: EMStep(DIM), em_equation, exempt=NOT_A_MODULE),
     Case(
         "SlotAttention",
         lambda: SlotAttention(DIM, num_slots=TEMPLATES),
@@ -393,11 +400,11 @@ OPERATORS = [
             num_heads=HEADS,
             **AUTHORS,
         ),
-        exempt=EVERYONE_MEETS,
+        exempt=NOT_STREAMABLE,
     ),
 ]
 
 
 def obeying(law: str) -> list[Case]:
-    """The operators that a law applies to."""
+    """Return the operators to which a law applies."""
     return [case for case in OPERATORS if law not in case.exempt]

@@ -1,7 +1,7 @@
-"""The equations, literally: one set at a time, float64, NumPy, nothing clever.
+"""The equations of all operators, literally, in float64 NumPy.
 
-Every operator of the library is defined by its function here, and tested to equal it. A function takes the
-operator's weights under the names of its state dict, and one set ``X`` of shape (n, D).
+Every operator of the library is defined by its function here and tested to equal it. A function takes the weights of
+the operator, under the names of its state dict, and one set ``X`` of shape (n, D).
 """
 
 from itertools import permutations
@@ -34,12 +34,12 @@ def layer_norm(weights, name, x):
 
 
 def within(weights, name):
-    """The weights of a part, under the part's own names."""
+    """Return the weights of a submodule, under its own names."""
     return {key.removeprefix(f"{name}."): value for key, value in weights.items() if key.startswith(f"{name}.")}
 
 
 def attention(Q, K, V, divisor):
-    """Eq. 1: softmax(Q K^T / sqrt(d_k)) V; nothing attended to is zero."""
+    """Eq. 1: softmax(Q K^T / sqrt(d_k)) V; zero for an empty set."""
     if len(K) == 0:
         return np.zeros((len(Q), V.shape[1]))
     return softmax(Q @ K.T / divisor, axis=1) @ V
@@ -54,7 +54,7 @@ def heads(weights, Y, X, num_heads, divisor):
 
 
 def mab(weights, Y, X, *, num_heads, form="paper", norm=False, residual=True, feed_forward=True):
-    """Eq. 3, and what the authors' program computes instead."""
+    """Eq. 3, and the form of the authors' program."""
     dim = weights["query_map.weight"].shape[0]
     if form == "paper":
         multihead = linear(weights, "output_map", heads(weights, Y, X, num_heads, sqrt(dim / num_heads)))
@@ -139,7 +139,7 @@ def janossy(weights, X, *, order):
 
 
 def sort_pool(weights, X):
-    """Zhang et al. 2020: each feature sorted, then weighed by a piecewise linear function of the rank."""
+    """Zhang et al. 2020: each feature sorted, and weighted by a piecewise linear function of the rank."""
     knots = weights["knots"]
     at = np.linspace(0, 1, len(knots))
     in_order = -np.sort(-X, axis=0)
@@ -179,7 +179,7 @@ def gru(weights, x, h):
 
 
 def soft_kmeans(weights, X, *, num_steps, compete, temperature):
-    """Proposition 2: as the paper writes it (Eq. 8), and as K-means means it."""
+    """Proposition 2: in the paper's form (Eq. 8), and as K-means."""
     T = weights["templates"]
     for _ in range(num_steps):
         if not compete:
@@ -217,7 +217,7 @@ def em_step(means, variances, log_weights, X, min_variance=1e-6):
 
 
 def canonical(X):
-    """The mean, the root mean squared deviation, and the set in those units."""
+    """Return the mean, the root mean squared deviation, and the standardized set."""
     if len(X) == 0:
         return np.zeros(X.shape[1]), 1.0, X
     shift = X.mean(axis=0)

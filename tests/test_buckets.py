@@ -1,29 +1,38 @@
-"""Packed sets are padded in buckets of similar size: few, and with little padding."""
+"""Packed sets are padded in few buckets with little padding."""
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from picaset import SetBatch
-from picaset.operators import buckets
-from picaset.operators.buckets import WASTE, in_buckets, plan
+from picaset.operators.buckets import MAX_PADDING_FRACTION, NEGLIGIBLE, in_buckets, plan
+from tests.random_sets import with_every_bucket_size
 
 SIZES = st.lists(st.integers(0, 200), min_size=1, max_size=30)
 
 
+@with_every_bucket_size
 @given(sizes=SIZES)
 def test_every_set_is_in_exactly_one_bucket(sizes: list[int]):
     planned = plan(torch.tensor(sizes))
     assert sorted(index for bucket in planned for index in bucket.tolist()) == list(range(len(sizes)))
 
 
+@with_every_bucket_size
 @given(sizes=SIZES)
-def test_no_bucket_has_more_padding_than_its_share(sizes: list[int]):
+def test_no_bucket_has_more_padding_than_its_share(bucket_sizes: int, sizes: list[int]):
     for bucket in plan(torch.tensor(sizes)):
-        held = [sizes[index] for index in bucket.tolist()]
-        assert max(held) * len(held) - sum(held) <= WASTE * sum(held)
+        in_bucket = [sizes[index] for index in bucket.tolist()]
+        assert max(in_bucket) * len(in_bucket) - sum(in_bucket) <= max(
+            MAX_PADDING_FRACTION * sum(in_bucket), bucket_sizes
+        )
 
 
+def test_sets_of_a_few_elements_share_one_bucket_by_default():
+    assert len(plan(torch.tensor([1, NEGLIGIBLE // 2, 0]))) == 1
+
+
+@with_every_bucket_size
 @given(sizes=SIZES)
 def test_buckets_hold_the_elements_of_their_sets(sizes: list[int]):
     batch = SetBatch.from_list([torch.randn(size, 3) for size in sizes])
@@ -33,8 +42,7 @@ def test_buckets_hold_the_elements_of_their_sets(sizes: list[int]):
             assert torch.equal(present, batch[index])
 
 
-def test_one_large_set_among_small_ones_is_not_copied(monkeypatch):
-    monkeypatch.setattr(buckets, "NEGLIGIBLE", 2048)
+def test_one_large_set_among_small_ones_is_not_copied():
     batch = SetBatch.from_list([torch.randn(size, 3) for size in [5, 10_000, *range(1, 100)]])
     first, *others = in_buckets(batch)
     assert first.elements.shape == (1, 10_000, 3)

@@ -1,4 +1,4 @@
-"""A canonicalized network moves and grows with its data."""
+"""A canonicalized network is equivariant to shift and scale."""
 
 import pytest
 import torch

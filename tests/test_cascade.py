@@ -1,4 +1,4 @@
-"""What is particular to cascades: their limits, their traces, their parameters."""
+"""Laws of cascades: limits, traces and parameters."""
 
 import pytest
 import torch
@@ -76,7 +76,7 @@ def test_traced_attention_is_a_distribution_over_the_present_elements_alone(name
     attention = build(name).trace(elements, mask).attention  # (L, B, H, K, N)
     here = mask[None, :, None, None, :].expand_as(attention)
     assert (attention[~here] == 0).all()
-    # An operator whose templates compete shares each element out; in the others, each template has one to give away.
+    # The weights of an element sum to one if templates compete; otherwise the weights of a template do.
     totals = attention.sum(dim=-2) if name in ASSIGNING else attention.sum(dim=-1)
     present = here[..., 0, :] if name in ASSIGNING else mask.any(dim=1)[None, :, None, None].expand_as(totals)
     assert_close(totals, present.to(totals.dtype), rtol=1e-6, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Bad input: what was expected, what came, what to do. Every message a user can meet, in its wording."""
+"""Errors for invalid input, in their exact wording: what was expected, what came, what to do."""
 
 import re
 
@@ -53,13 +53,13 @@ def test_wrong_mask_shape_is_reported_with_both_shapes():
 def test_a_mask_of_numbers_is_refused_with_the_polarity():
     with raises(
         TypeError,
-        "mask must be boolean, True where an element is present; got torch.float32. Pass mask.bool(), or ~mask.bool() if yours marks the padding.",
+        "mask must be boolean, True where an element is present; got torch.float32. Pass mask.bool(), or ~mask.bool() if it is True for padding.",
     ):
         pool()(torch.zeros(2, 5, 12), torch.ones(2, 5))
 
 
 def test_a_mask_on_another_device_is_refused():
-    with raises(ValueError, "AttentionPool: elements are on cpu and mask on meta; move one to the other."):
+    with raises(ValueError, "AttentionPool: elements are on cpu and mask on meta; move them to one device."):
         pool()(torch.zeros(2, 5, 12), torch.ones(2, 5, dtype=torch.bool, device="meta"))
 
 
@@ -69,9 +69,7 @@ def test_a_mask_on_another_device_is_refused():
     ids=lambda case: case.name,
 )
 def test_every_operator_refuses_a_single_set_without_its_batch_axis(case: Case):
-    with raises(
-        ValueError, "elements must have shape (B, N, D); got (5, 6). One set is a batch of one: pass elements[None]."
-    ):
+    with raises(ValueError, "elements must have shape (B, N, D); got (5, 6). Pass a single set as elements[None]."):
         case.operator()(
             torch.zeros(5, DIM, dtype=torch.float64), torch.ones(5, dtype=torch.bool)
         ) if case.name.startswith("em_step") else case.operator()(torch.zeros(5, DIM, dtype=torch.float64))
@@ -106,20 +104,22 @@ def test_elements_of_another_dtype_than_the_weights_are_refused():
 
 
 def test_elements_on_another_device_than_the_weights_are_refused():
-    with raises(ValueError, "AttentionPool: elements are on meta and the weights on cpu; move one to the other."):
+    with raises(ValueError, "AttentionPool: elements are on meta and the weights on cpu; move them to one device."):
         pool()(torch.zeros(2, 5, 12, device="meta"))
 
 
 def test_a_mask_beside_a_set_batch_is_refused():
     batch = SetBatch.from_list([torch.zeros(5, 12)])
-    with raises(TypeError, "AttentionPool: a SetBatch knows which elements are present; call without a mask."):
+    with raises(
+        TypeError, "AttentionPool: mask must be None for a SetBatch, which has no padding; pass the SetBatch alone."
+    ):
         pool()(batch, torch.ones(1, 5, dtype=torch.bool))
 
 
 def test_what_is_no_tensor_is_refused_with_the_way_out():
     with raises(
         TypeError,
-        "AttentionPool: elements must be a torch tensor; got list. A list of sets becomes a batch by SetBatch.from_list(sets).",
+        "AttentionPool: elements must be a torch tensor; got list. Convert a list of sets with SetBatch.from_list(sets).",
     ):
         pool()([torch.zeros(5, 12)])
     with raises(TypeError, "AttentionPool: mask must be a torch tensor; got ndarray. Pass torch.as_tensor(mask)."):
@@ -127,7 +127,7 @@ def test_what_is_no_tensor_is_refused_with_the_way_out():
 
 
 def test_a_size_that_is_no_whole_number_is_refused():
-    with raises(TypeError, "PicasoPool: num_heads must be a whole number; got 2.0."):
+    with raises(TypeError, "PicasoPool: num_heads must be an integer; got 2.0."):
         PicasoPool(12, num_templates=3, num_heads=2.0)
 
 
@@ -139,7 +139,7 @@ def test_a_network_speaks_in_its_own_name():
 
 
 def test_queries_of_another_precision_are_refused():
-    with raises(TypeError, "queries are torch.float64 and elements torch.float32; convert one."):
+    with raises(TypeError, "queries are torch.float64 and elements torch.float32; convert them to one dtype."):
         MultiheadAttentionBlock(3, 12, 8, num_heads=2)(torch.zeros(2, 5, 3).double(), torch.zeros(2, 7, 12))
 
 
@@ -147,7 +147,7 @@ def test_queries_for_another_number_of_sets_are_refused():
     block = MultiheadAttentionBlock(3, 12, 8, num_heads=2)
     with raises(
         ValueError,
-        "MultiheadAttentionBlock: queries must have shape (B, K, 3) with B = 2, as many as there are sets; got (4, 5, 3).",
+        "MultiheadAttentionBlock: queries must have shape (B, K, 3) with B = 2, the number of sets; got (4, 5, 3).",
     ):
         block(torch.zeros(4, 5, 3), torch.zeros(2, 7, 12))
 
@@ -174,7 +174,7 @@ def test_queries_for_another_number_of_sets_are_refused():
         (lambda: Picaso(2, 3, encoder="none"), "Picaso: encoder must be one of 'induced', 'self', 'elementwise'; got 'none'."),
         (lambda: SetTransformer(2, 3, num_outputs=0), "SetTransformer: num_outputs must be at least 1; got 0."),
         (lambda: SimilarSizeBatches([1, 2], 0), "SimilarSizeBatches: batch_size must be at least 1; got 0."),
-        (lambda: SimilarSizeBatches([1, -2], 2), "SimilarSizeBatches: sizes must be one number of elements per set, none negative."),
+        (lambda: SimilarSizeBatches([1, -2], 2), "SimilarSizeBatches: sizes must be one-dimensional and non-negative, one number of elements per set; got shape (2,) with minimum -2."),
     ],
 )  # fmt: skip
 def test_sizes_and_choices_that_cannot_be_are_refused(build, message: str):
@@ -189,7 +189,7 @@ def packed(offsets: list[int], dtype: torch.dtype = torch.int64) -> SetBatch:
 @pytest.mark.parametrize(
     ("build", "kind", "message"),
     [
-        (lambda: packed([0, 4, 3, 5]), ValueError, "offsets must not fall, or set 1 has a negative size; got 4 then 3."),
+        (lambda: packed([0, 4, 3, 5]), ValueError, "offsets must not decrease, since set 1 would have a negative size; got 4 followed by 3."),
         (lambda: packed([1, 5]), ValueError, "offsets must run from 0 to the number of elements, 5; got 1 to 5."),
         (lambda: packed([0, 4]), ValueError, "offsets must run from 0 to the number of elements, 5; got 0 to 4."),
         (lambda: packed([0, 5], torch.int32), TypeError, "offsets must be int64; got torch.int32. Pass offsets.long()."),
@@ -197,19 +197,19 @@ def packed(offsets: list[int], dtype: torch.dtype = torch.int64) -> SetBatch:
         (lambda: SetBatch(torch.zeros(5), torch.tensor([0, 5])), ValueError, "elements must have shape (total, D); got (5,)."),
         (lambda: SetBatch(torch.zeros(5, 2, device="meta"), torch.tensor([0, 5])), ValueError, "elements are on meta and offsets on cpu"),
         (lambda: SetBatch.from_list([]), ValueError, "expected at least one set; got an empty list."),
-        (lambda: SetBatch.from_list([torch.zeros(2, 3), torch.zeros(2)]), ValueError, "every set must have shape (n, D); set 1 has (2,)."),
+        (lambda: SetBatch.from_list([torch.zeros(2, 3), torch.zeros(2)]), ValueError, "every set must have shape (n, D); set 1 has shape (2,)."),
         (lambda: SetBatch.from_list([torch.zeros(2, 3), torch.zeros(2, 4)]), ValueError, "set 0 has 3, set 1 has 4."),
         (lambda: SetBatch.from_list([torch.zeros(2, 3), torch.zeros(2, 3).double()]), TypeError, "set 0 is torch.float32 on cpu, set 1 is torch.float64 on cpu. Convert them with .to(...)."),
         (lambda: SetBatch.from_list([torch.zeros(2, 3, dtype=torch.int64)]), TypeError, "set 0: elements must be floating-point numbers; got torch.int64."),
-        (lambda: SetBatch.from_list([torch.zeros(1, 2), torch.tensor([[0.0, 1.0], [2.0, torch.nan]])]), ValueError, "set 1: elements must be finite; element 1 has nan in feature 1. Remove it or fill it in first."),
+        (lambda: SetBatch.from_list([torch.zeros(1, 2), torch.tensor([[0.0, 1.0], [2.0, torch.nan]])]), ValueError, "set 1: elements must be finite; element 1 has nan in feature 1. Remove the element or replace the value."),
         (lambda: SetBatch.from_list([np.array([[np.inf]])]), ValueError, "set 0: elements must be finite; element 0 has inf in feature 0."),
         (lambda: SetBatch.from_padded(torch.zeros(3, 2)), ValueError, "elements must have shape (B, N, D); got (3, 2)."),
         (lambda: SetBatch.from_padded(torch.zeros(3, 2, 4), torch.ones(3, 3, dtype=torch.bool)), ValueError, "mask must have shape (B, N) = (3, 2)"),
-        (lambda: SetBatch.from_list([torch.zeros(2, 3)])[1], IndexError, "no set 1 in a batch of 1."),
-        (lambda: SetBatch.from_list([torch.zeros(2, 3)])[0:1], TypeError, "index one set at a time, with a whole number; got slice."),
-        (lambda: SetBatch.from_list([np.array([["a"]])]), TypeError, "every set must hold numbers; set 0 holds <U1."),
-        (lambda: collate([]), ValueError, "expected at least one sample; got none."),
-        (lambda: collate([{"set": torch.zeros(2, 3)}]), TypeError, "a sample must be a set (n, D), or a tuple whose first entry is one; got dict."),
+        (lambda: SetBatch.from_list([torch.zeros(2, 3)])[1], IndexError, "index 1 is out of range for a batch of 1 sets."),
+        (lambda: SetBatch.from_list([torch.zeros(2, 3)])[0:1], TypeError, "the index must be an integer; got slice. Index one set at a time."),
+        (lambda: SetBatch.from_list([np.array([["a"]])]), TypeError, "every set must be numeric; set 0 has dtype <U1."),
+        (lambda: collate([]), ValueError, "expected at least one sample; got an empty list."),
+        (lambda: collate([{"set": torch.zeros(2, 3)}]), TypeError, "a sample must be a set (n, D), or a tuple that begins with one; got dict."),
     ],
 )  # fmt: skip
 def test_sets_that_cannot_be_are_refused(build, kind, message: str):
@@ -222,7 +222,7 @@ def test_the_em_step_speaks_in_its_own_name():
     with raises(ValueError, "em_step: elements must have shape (B, N, D); got (4, 3)."):
         em_step(mixture, torch.zeros(4, 3))
     with raises(
-        ValueError, "em_step: means must have shape (B, K, D) with B = 5 and D = 3, as the elements; got (1, 2, 3)."
+        ValueError, "em_step: means must have shape (B, K, D) with B = 5 and D = 3, like the elements; got (1, 2, 3)."
     ):
         em_step(mixture, torch.zeros(5, 4, 3))
     with raises(

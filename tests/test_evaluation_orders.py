@@ -23,7 +23,7 @@ def build_pool(**options) -> PicasoPool:
 
 
 def pool_in_chunks(pool: PicasoPool, chunks: list, merge_order: list[int]) -> torch.Tensor:
-    """The cascade over a set that is only ever seen in parts, merged in the given order."""
+    """Pool a set from its chunks, with states merged in the given order."""
     templates = pool.initial(len(chunks[0][0]))
     for step in range(pool.num_steps):
         states = [pool.summarize(elements, templates, mask, step=step) for elements, mask in chunks]
@@ -160,8 +160,18 @@ def test_narrow_elements_are_absorbed_and_wide_ones_projected():
 )
 def test_a_cascade_counts_the_steps_that_share_a_view(num_steps: int, share: bool, expected: type):
     pool = PicasoPool(128, num_templates=14, num_heads=4, num_steps=num_steps, share=share)
-    for _, view in pool.steps(torch.zeros(1, 3, 128), None):
-        assert isinstance(view, expected)
+    for index in range(num_steps):
+        assert isinstance(pool.view(torch.zeros(1, 3, 128), None, index=index), expected)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_steps_that_share_a_block_share_its_view(share: bool):
+    pool = build_pool(share=share)
+    step, views = pool.begin(torch.zeros(1, 3, DIM, dtype=torch.float64), None), []
+    for index in range(pool.num_steps):
+        step = pool.advance(step, index, with_attention=False)
+        views.append(step.inputs[-1])
+    assert len({id(view) for view in views}) == (1 if share else pool.num_steps)
 
 
 @given(data=sets())

@@ -1,4 +1,4 @@
-"""Half-precision elements are summed in float32: long sums lose no more than their inputs' rounding."""
+"""Half-precision elements are summed in float32: the error of a long sum is the rounding of its inputs."""
 
 import copy
 
@@ -31,7 +31,7 @@ LONG = [
     if not case.name.startswith(("Janossy", "SelfAttention", "SumPool", "DeepSets with sum", "SortPool"))
     and case.name not in ("MultiheadAttentionBlock of elements", "Picaso with self-attention")
 ]
-"""All but those that cost the square of the set, or whose result itself leaves the range of half precision."""
+"""All operators except those of quadratic cost, and those whose result overflows half precision."""
 
 
 @pytest.mark.parametrize("case", LONG, ids=lambda case: case.name)

@@ -1,4 +1,4 @@
-"""The package as a whole: what it exports, what it imports, what it needs."""
+"""The package as a whole: exported names, imports, dependencies, documentation."""
 
 import ast
 import inspect
@@ -7,7 +7,9 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -16,8 +18,8 @@ import picaset
 PACKAGE = Path(picaset.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# Imports point one way: a part may import from those above it. The library comes first, the laboratory after it, so
-# nothing that `pip install picaset` is for imports from the laboratory, the studio or the command line.
+# A module may import from the modules before it in these lists. The library comes first, so that it does not import
+# from the laboratory, the studio or the command line.
 LAYERS = [
     "checks", "extras", "files", "figures", "progress", "prefetch", "sets", "operators", "large", "networks", "tables",
     "estimators", "__init__", "models", "lab", "studio", "cli", "__main__",
@@ -29,7 +31,7 @@ WITHIN_OPERATORS = [
     "canonicalize",
 ]  # fmt: skip
 
-# As the design gives them; a value is a default, and "..." the keywords of the block.
+# Signatures with their defaults; "..." stands for the keywords of the block.
 DESIGNED = {
     "MultiheadAttentionBlock": "dim_queries, dim_elements, dim, *, num_heads, form='paper', norm=False, "
     "residual=True, feed_forward=True",
@@ -72,13 +74,67 @@ def test_operators_made_of_blocks_pass_on_the_keywords_of_the_block(name: str):
     assert (block.form, block.residual, block.feed_forward) == ("authors", False, False)
 
 
-def test_every_exported_name_exists_and_is_documented():
-    for name in picaset.__all__:
-        assert inspect.getdoc(getattr(picaset, name)), name
+def undocumented(public: object) -> list[str]:
+    """Names of what lacks a docstring: a function, or a class and its public methods and properties.
+
+    A docstring inherited from outside the package does not count; an override may inherit that of the package.
+    """
+    if not isinstance(public, type):
+        return [] if getattr(public, "__doc__", None) else [getattr(public, "__name__", repr(public))]
+    ours = [base for base in public.__mro__ if base.__module__.startswith("picaset")]
+    missing = [] if public.__dict__.get("__doc__") else [public.__name__]
+    members = {name for base in ours for name, member in vars(base).items() if is_method(member)}
+    for name in sorted(name for name in members if not name.startswith("_")):
+        if not any(getattr(vars(base).get(name), "__doc__", None) for base in ours):
+            missing.append(f"{public.__name__}.{name}")
+    return missing
+
+
+def is_method(member: object) -> bool:
+    return isinstance(member, (FunctionType, classmethod, staticmethod, property, cached_property))
+
+
+@pytest.mark.parametrize("name", picaset.__all__)
+def test_every_exported_name_exists_and_is_documented(name: str):
+    assert undocumented(getattr(picaset, name)) == []
+
+
+def test_a_docstring_from_outside_the_package_does_not_count():
+    class Outside:
+        """Documented."""
+
+        def method(self):
+            """Documented."""
+
+    Outside.__module__ = "elsewhere"
+
+    class Inside(Outside):
+        def method(self): ...
+
+    Inside.__module__ = "picaset.inside"
+    assert inspect.getdoc(Inside) == inspect.getdoc(Outside)
+    assert undocumented(Inside) == ["Inside", "Inside.method"]
+
+
+def test_dir_shows_the_public_names_and_no_others():
+    assert [name for name in dir(picaset) if not name.startswith("__")] == sorted(picaset.__all__)
+    assert {"__all__", "__doc__", "__version__"} <= set(dir(picaset))
+
+
+def docstrings(path: Path) -> list[str]:
+    """All string literals of a file that stand as statements: docstrings, and descriptions of constants and fields."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    constants = [node.value for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    return [constant.value.strip() for constant in constants if isinstance(constant.value, str)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_docstring_begins_without_its_subject(path: Path):
+    assert [text for text in docstrings(path) if text.startswith(("Of ", "What it"))] == []
 
 
 def imports_of(path: Path) -> list[str]:
-    """The picaset modules that a file imports, without the package's own name."""
+    """Return the picaset modules that a file imports, without the name of the package."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "picaset":
@@ -112,7 +168,7 @@ EXTRAS = ["scipy", "sklearn", "matplotlib", "PIL", "jinja2", "lightning_fabric",
 
 
 def run_without_extras(code: str, *, but: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """Run code in a process where every package beyond the core, but for some, is missing."""
+    """Run code in a process in which all optional packages except some are missing."""
     blocked = [name for name in EXTRAS if name not in but]
     block = f"""
 import sys

@@ -1,6 +1,6 @@
-"""The laws of every operator: one test a law, one list of operators.
+"""Laws of all operators: one test per law, for every operator of the list in ``tests/operators.py``.
 
-Each holds in float64 for sizes, masks and orders that Hypothesis chooses.
+Hypothesis chooses sizes, masks and orders; all computations are in float64.
 """
 
 import pytest
@@ -13,12 +13,13 @@ from torch.testing import assert_close
 
 from picaset import SetBatch, SumPool
 from tests.operators import DIM, OPERATORS, Case, obeying
-from tests.random_sets import Sets, draw_sets, sets
+from tests.random_sets import Sets, draw_sets, sets, with_every_bucket_size
 
 every_operator = pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.name)
 
 
-def of_padded(case: Case, elements, mask) -> list[torch.Tensor]:
+def outputs_per_set(case: Case, elements, mask) -> list[torch.Tensor]:
+    """Return the output of each padded set, without padding."""
     output = case.operator()(elements, mask)
     return (
         [rows[present] for rows, present in zip(output, mask, strict=True)] if case.kind == "encoder" else list(output)
@@ -26,7 +27,7 @@ def of_padded(case: Case, elements, mask) -> list[torch.Tensor]:
 
 
 def weighted_sum(output):
-    """A sum with fixed, uneven weights, so that nothing cancels in its gradient."""
+    """Return a sum with fixed, uneven weights, so that no terms of its gradient cancel."""
     output = output.elements if isinstance(output, SetBatch) else output
     return (output * torch.linspace(-1, 2, output.numel(), dtype=output.dtype).reshape(output.shape)).sum()
 
@@ -39,7 +40,7 @@ def gradient_of(output, elements):
 @every_operator
 @given(data=sets())
 def test_the_result_is_the_literal_equation(case: Case, data: Sets):
-    for result, one in zip(of_padded(case, *data.padded()), data.sets, strict=True):
+    for result, one in zip(outputs_per_set(case, *data.padded()), data.sets, strict=True):
         assert_close(result, case.expected(one))
 
 
@@ -58,9 +59,9 @@ def test_reordering_the_elements_reorders_an_encoders_output_and_changes_no_pool
 def test_what_the_padding_holds_is_never_read(case: Case, poison: float, data: Sets):
     elements, mask = data.padded()
     outputs, gradients = [], []
-    for given_ in (elements.clone(), elements.masked_fill(~mask[..., None], poison)):
-        inputs = [given_.requires_grad_(), *case.operator().parameters()]
-        outputs.append(case.operator()(given_, mask))
+    for values in (elements.clone(), elements.masked_fill(~mask[..., None], poison)):
+        inputs = [values.requires_grad_(), *case.operator().parameters()]
+        outputs.append(case.operator()(values, mask))
         gradients.append(torch.autograd.grad(weighted_sum(outputs[-1]), inputs, allow_unused=True))
     assert_close(outputs[1], outputs[0])
     assert_close(gradients[1], gradients[0])
@@ -80,10 +81,11 @@ def test_an_empty_set_has_a_finite_answer_and_finite_gradients(case: Case, slots
 
 
 @every_operator
+@with_every_bucket_size
 @given(data=sets())
 def test_packed_padded_and_one_at_a_time_agree(case: Case, data: Sets):
     operator = case.operator()
-    padded = of_padded(case, *data.padded())
+    padded = outputs_per_set(case, *data.padded())
     packed = list(operator(data.packed))
     for one, from_padded, from_packed in zip(data.sets, padded, packed, strict=True):
         alone = operator(one[None])[0]
@@ -92,6 +94,7 @@ def test_packed_padded_and_one_at_a_time_agree(case: Case, data: Sets):
 
 
 @every_operator
+@with_every_bucket_size
 @given(data=sets())
 def test_packed_and_padded_have_the_same_gradients(case: Case, data: Sets):
     elements, mask = data.padded()
@@ -140,7 +143,7 @@ def test_large_scores_give_no_infinity_and_no_nan(case: Case):
 
 
 def with_parameters(case: Case, mask):
-    """The operator as a function of the elements and all its parameters."""
+    """Return the operator as a function of the elements and all its parameters."""
     operator = case.operator()
     names, parameters = zip(*operator.named_parameters(), strict=True) if list(operator.parameters()) else ((), ())
 

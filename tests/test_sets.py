@@ -1,4 +1,4 @@
-"""SetBatch, and how batches are made."""
+"""SetBatch, collate and SimilarSizeBatches."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Proposition 2, read both ways, and the EM step."""
+"""Soft K-means, in both readings of Proposition 2, and the EM step."""
 
 import copy
 import warnings
@@ -35,7 +35,7 @@ def test_a_bare_cascade_is_the_papers_soft_kmeans(data: Sets):
 
 
 def separated_points(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Clusters far apart, and a start near each, so that no cluster empties."""
+    """Return separated clusters, and an initial centroid near each, so that no cluster empties."""
     generator = torch.Generator().manual_seed(seed)
     centres = 8 * torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     points = centres.repeat(20, 1) + torch.randn(60, 2, generator=generator, dtype=torch.float64)

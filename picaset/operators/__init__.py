@@ -1,1 +1,1 @@
-"""The mathematics: operators on sets. No files, no data sets, no training."""
+"""Operators on sets, one file per method."""

@@ -1,8 +1,8 @@
-r"""Learned pools that ask the set once.
+r"""Attention pools of one step.
 
-    AttentionPool               K learned questions                           (PMA, Lee et al. 2019)
+    AttentionPool               K learned queries                             (PMA, Lee et al. 2019)
     GatedAttentionPool          a small gated network scores each element     (Ilse et al. 2018)
-    FeaturewiseAttentionPool    every feature has weights of its own          (AttSets, Yang et al. 2020)
+    FeaturewiseAttentionPool    separate weights for every feature            (AttSets, Yang et al. 2020)
 
 Dimensions:  B sets   N elements (padded)   K templates   D features
 """
@@ -18,11 +18,11 @@ from picaset.operators.attention import Order
 from picaset.operators.base import SetPool
 from picaset.operators.block import BlockOptions
 from picaset.operators.picaso import PicasoPool
-from picaset.operators.state import AttentionState, wide, without_autocast
+from picaset.operators.state import AttentionState, softmax_over_present, wide, without_autocast
 
 
 class AttentionPool(PicasoPool):
-    r"""PMA: ask the set K learned questions, once; a cascade of one step (Lee et al. 2019).
+    r"""PMA: pool a set by attention with K learned queries; a PicasoPool of one step (Lee et al. 2019).
 
     .. math::  \mathrm{MAB}(T, X), \qquad T = \text{learned templates}
 
@@ -30,12 +30,12 @@ class AttentionPool(PicasoPool):
         dim: Features of an element, in and out.
         num_templates: Vectors returned per set.
         num_heads: Attention heads; divides ``dim``.
-        order: How attention is evaluated; None takes the cheapest. The result does not depend on it.
-        options: The keywords of :class:`MultiheadAttentionBlock`.
+        order: Order in which attention is evaluated; None selects the cheapest. The result does not depend on it.
+        options: Keywords of :class:`MultiheadAttentionBlock`.
 
     Shapes:
         elements  (B, N, D)    or a SetBatch
-        mask      (B, N)       True where an element is present; None means all are
+        mask      (B, N)       True where an element is present; None if all are
         returns   (B, K, D)
 
     Example:
@@ -56,7 +56,7 @@ class AttentionPool(PicasoPool):
 
 
 class GatedAttentionPool(SetPool):
-    r"""Attention for multiple instances: a gated network weighs each element (Ilse et al. 2018, Eq. 9).
+    r"""Attention pooling for multiple instances: a gated network scores each element (Ilse et al. 2018, Eq. 9).
 
     .. math::  z = \sum_n a_n x_n, \qquad a = \mathrm{softmax}_n\, w^\top (\tanh(V x_n) \odot \sigma(U x_n))
 
@@ -64,12 +64,12 @@ class GatedAttentionPool(SetPool):
 
     Args:
         dim: Features of an element, in and out.
-        dim_hidden: Features of the network that weighs.
-        num_templates: Vectors returned per set, each with a ``w`` of its own; the paper has one.
+        dim_hidden: Hidden features of the scoring network.
+        num_templates: Vectors returned per set, each with its own ``w``; the paper has one.
 
     Shapes:
         elements  (B, N, D)    or a SetBatch
-        mask      (B, N)       True where an element is present; None means all are
+        mask      (B, N)       True where an element is present; None if all are
         returns   (B, K, D)
 
     Example:
@@ -92,20 +92,17 @@ class GatedAttentionPool(SetPool):
         return state.mean().squeeze(1).to(elements.dtype)
 
     def weights(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K N"]:
-        """How much of each element is in each vector; absent elements have no share."""
-        scores = self.scores(elements)
-        if mask is None:
-            return scores.softmax(dim=-1)
-        absent = ~mask[:, None]
-        return scores.masked_fill(absent, -torch.inf).softmax(dim=-1).masked_fill(absent, 0.0)
+        """Return the attention weights; zero for absent elements."""
+        return softmax_over_present(self.scores(elements)[:, None], mask)[:, 0]
 
     def scores(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B K N"]:
+        """Return the attention logits of each element."""
         hidden = torch.tanh(self.content(elements)) * torch.sigmoid(self.gate(elements))
         return wide(self.weigh(hidden)).transpose(1, 2)
 
 
 class FeaturewiseAttentionPool(SetPool):
-    r"""AttSets: every feature is a weighted mean with weights of its own (Yang et al. 2020).
+    r"""AttSets: a weighted mean with separate weights for every feature (Yang et al. 2020).
 
     .. math::  z = \sum_n a_n \odot x_n, \qquad a = \mathrm{softmax}_n\, (W x_n + b) \text{, feature by feature}
 
@@ -114,7 +111,7 @@ class FeaturewiseAttentionPool(SetPool):
 
     Shapes:
         elements  (B, N, D)    or a SetBatch
-        mask      (B, N)       True where an element is present; None means all are
+        mask      (B, N)       True where an element is present; None if all are
         returns   (B, 1, D)
 
     Example:

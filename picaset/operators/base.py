@@ -1,23 +1,35 @@
-"""What an operator is given: read once, checked once, padding silenced.
+r"""Base classes of the operators: how every operator reads a set, and how to write a new one.
 
-Two base classes carry the calling convention of the whole library, so that an operator's own
-file holds its mathematics alone:
+    SetPool        maps a set to K vectors; subclasses implement ``pool(elements, mask)``
+    SetEncoder     maps a set to a set of the same size; subclasses implement ``encode(elements, mask)``
+    Cascade        updates K templates in several steps; subclasses implement ``begin`` and ``advance``
+    CascadePool    a Cascade that is a SetPool and returns its last templates
 
-    SetPool      set -> K vectors            subclasses write ``pool(elements, mask)``
-    SetEncoder   set -> set                  subclasses write ``encode(elements, mask)``
+Every operator is called with a padded pair ``(elements, mask)`` or with a :class:`SetBatch`. The base classes check
+the arguments, pad packed sets, replace padding by zeros and convert the result back. ``pool`` and ``encode``
+therefore always receive padded elements (B, N, D) with N >= 1 and exact zeros where an element is absent; ``mask`` is
+None if every element is present. A subclass sets ``dim_in`` to the number of features it expects:
 
-Both are called with ``(elements, mask)`` or with a ``SetBatch``. What reaches a subclass is
-padded, has at least one slot per set, and holds exact zeros where an element is absent;
-``mask`` is None when every element is present.
+    >>> class PowerMean(SetPool):
+    ...     def __init__(self, dim: int, power: int) -> None:
+    ...         super().__init__()
+    ...         self.dim_in, self.power = dim, power
+    ...
+    ...     def pool(self, elements, mask):
+    ...         sizes = elements.shape[1] if mask is None else mask.sum(dim=1)[:, None, None].clamp(min=1)
+    ...         return (elements**self.power).sum(dim=1, keepdim=True) / sizes
+    >>> PowerMean(1, power=2)(SetBatch.from_list([torch.tensor([[1.0], [3.0]]), torch.zeros(0, 1)]))
+    tensor([[[5.]],
+    <BLANKLINE>
+            [[0.]]])
 
-Dimensions:  B sets   N elements (padded)   K vectors   D features in   E features out
+A new operator also needs its equation in ``tests/reference.py`` and an entry in ``tests/operators.py``; all laws are
+then tested for it. It must compile with ``torch.compile(fullgraph=True)``, so its control flow may not depend on N.
 
-Learned vectors to ask a set with.
-
-What a cascade did, step by step: the record that every cascade can give of itself.
+Dimensions:  B sets   N elements (padded)   K vectors   D features in   E features out   H heads   L steps
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -28,70 +40,43 @@ from picaset.operators.buckets import encode_in_buckets, pool_in_buckets
 from picaset.sets import SetBatch
 
 
-def learned_templates(count: int, dim: int) -> nn.Parameter:
-    """Templates drawn as Set Transformer draws them (Glorot)."""
-    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(count, dim)))
-
-
-class Trace(NamedTuple):
-    """The templates and the attention of every step.
-
-    Shapes:
-        templates  (L + 1, B, K, D)       before the first step, and after each
-        attention  (L, B, H, K, N)        weights of each step; (L, H, K, total) for a SetBatch
-    """
-
-    templates: Float[Tensor, "L_plus_1 B K D"]
-    attention: Float[Tensor, "L B H K N"] | Float[Tensor, "L H K total"]
-
-
-def write_attention(
-    attention: Float[Tensor, "L B H K N"], mask: Bool[Tensor, "B N"] | None, *, like: Tensor | SetBatch
-) -> Float[Tensor, "L B H K N"] | Float[Tensor, "L H K total"]:
-    """Give attention weights the form of the set they are over, padded or packed."""
-    if not isinstance(like, SetBatch):
-        return attention[..., : like.shape[1]]
-    by_element = attention.permute(0, 2, 3, 1, 4)  # (L, H, K, B, N)
-    return by_element.flatten(-2) if mask is None else by_element[..., mask]
-
-
 class SetPool(nn.Module):
-    """A map from a set of any size to K vectors that ignores the order of the elements."""
+    """A permutation-invariant map from a set of any size to K vectors."""
 
     dim_in: int | None = None
-    """Features expected of an element; None takes any."""
+    """Number of features of an element; None accepts any."""
 
     def forward(
         self,
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B K E"]:
-        """Pool every set; ``mask`` is True where an element is present, None means all are."""
+        """Pool every set; ``mask`` is True where an element is present, None if all are."""
         if isinstance(elements, SetBatch):
             check_fits(self, elements, mask)
             return pool_in_buckets(elements, self.pool)
         return self.pool(*read_set(self, elements, mask))
 
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K E"]:
-        """The operator itself, on a padded set whose absent elements are zero."""
+        """Pool padded sets whose absent elements are zero."""
         raise NotImplementedError
 
 
 class SetEncoder(nn.Module):
-    """A map from a set to a set of the same size that follows the order of the elements.
+    """A permutation-equivariant map from a set to a set of the same size.
 
-    Padded sets come back padded, with zeros where an element is absent; a SetBatch comes back as one.
+    Padded sets return padded sets, with zeros where an element is absent; a SetBatch returns a SetBatch.
     """
 
     dim_in: int | None = None
-    """Features expected of an element; None takes any."""
+    """Number of features of an element; None accepts any."""
 
     def forward(
         self,
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B N E"] | SetBatch:
-        """Encode every set; ``mask`` is True where an element is present, None means all are."""
+        """Encode every set; ``mask`` is True where an element is present, None if all are."""
         if isinstance(elements, SetBatch):
             check_fits(self, elements, mask)
             return encode_in_buckets(elements, self.encode)
@@ -99,14 +84,88 @@ class SetEncoder(nn.Module):
         return write_set(self.encode(padded, present), present, like=elements)
 
     def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
-        """The operator itself, on a padded set whose absent elements are zero."""
+        """Encode padded sets whose absent elements are zero."""
         raise NotImplementedError
+
+
+class Trace(NamedTuple):
+    """Templates and attention weights of every step of a cascade.
+
+    Shapes:
+        templates  (L + 1, B, K, D)       before the first step and after each step
+        attention  (L, B, H, K, N)        attention weights of each step; (L, H, K, total) for a SetBatch
+    """
+
+    templates: Float[Tensor, "L_plus_1 B K D"]
+    attention: Float[Tensor, "L B H K N"] | Float[Tensor, "L H K total"]
+
+
+class CascadeStep(NamedTuple):
+    """State of a cascade between two steps."""
+
+    templates: Float[Tensor, "#B K E"]
+    """Current templates; before the first step, a batch of one may serve all sets."""
+    inputs: Any
+    """Tensors that the next step reads from the set, in a form that the operator chooses."""
+    attention: Float[Tensor, "B H K N"] | None = None
+    """Weights with which the templates attended to the set; None unless requested."""
+
+
+class Cascade(nn.Module):
+    """An operator that updates K templates by attending to the set in each of ``num_steps`` steps."""
+
+    num_steps: int
+    """Number of updates of the templates."""
+
+    def begin(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> CascadeStep:
+        """Return the initial templates, and the inputs of the first step."""
+        raise NotImplementedError
+
+    def advance(self, step: CascadeStep, index: int, *, with_attention: bool) -> CascadeStep:
+        """Perform step number ``index``."""
+        raise NotImplementedError
+
+    def run(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> CascadeStep:
+        """Perform all steps on padded sets whose absent elements are zero."""
+        step = self.begin(elements, mask)
+        for index in range(self.num_steps):
+            step = self.advance(step, index, with_attention=False)
+        return step
+
+    def trace(
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+    ) -> Trace:
+        """Return the templates and the attention weights of every step.
+
+        Weights are normalized over the elements, or over the templates if these compete for elements.
+        """
+        padded, present = read_set(self, elements, mask)
+        steps = [self.begin(padded, present)]
+        for index in range(self.num_steps):
+            steps.append(self.advance(steps[-1], index, with_attention=True))
+        templates = torch.stack([step.templates.expand_as(steps[-1].templates) for step in steps])
+        attention = torch.stack([step.attention for step in steps if step.attention is not None])
+        return Trace(templates, write_attention(attention, present, like=elements))
+
+
+class CascadePool(Cascade, SetPool):
+    """A cascade that returns its last templates."""
+
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K E"]:
+        return self.run(elements, mask).templates
+
+
+def learned_templates(count: int, dim: int) -> nn.Parameter:
+    """Return learned vectors with Glorot initialization, as in Set Transformer."""
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(count, dim)))
 
 
 def read_set(
     module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | None
 ) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
-    """Check what a module was called with and pad it; absent elements become exact zeros."""
+    """Check the arguments of a module and pad them; absent elements become exact zeros."""
     check_fits(module, elements, mask)
     return pad_set(elements, mask)
 
@@ -114,7 +173,7 @@ def read_set(
 def read_elements(
     elements: Tensor | SetBatch, mask: Tensor | None, *, caller: str
 ) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
-    """The same where there is no module whose weights the elements have to fit."""
+    """Like ``read_set``, for a function without parameters."""
     check_elements(elements, mask, caller=caller)
     return pad_set(elements, mask)
 
@@ -122,50 +181,61 @@ def read_elements(
 def pad_set(
     elements: Tensor | SetBatch, mask: Tensor | None
 ) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
+    """Return padded elements with N >= 1 and exact zeros as padding, and their mask."""
     if isinstance(elements, SetBatch):
         same_size = elements.same_size
         elements, mask = elements.to_padded()
         mask = None if same_size else mask
-    if elements.shape[1] == 0:  # a maximum needs something to be taken over: one absent element
+    if elements.shape[1] == 0:  # a maximum over no elements is undefined, so add an absent one
         elements = nn.functional.pad(elements, (0, 0, 0, 1))
         mask = torch.zeros_like(elements[..., 0], dtype=torch.bool)
-    return (elements if mask is None else silence(elements, mask)), mask
+    return silence(elements, mask), mask
 
 
 def write_set(
     encoded: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None, *, like: Tensor | SetBatch
 ) -> Float[Tensor, "B M E"] | SetBatch:
-    """Give an encoder's result the form of what it was called with."""
+    """Return encoded elements in the form of the input: padded or packed."""
     if isinstance(like, SetBatch):
         return like.with_elements(encoded.flatten(0, 1) if mask is None else encoded[mask])
-    encoded = encoded[:, : like.shape[1]]
-    return encoded if mask is None else silence(encoded, mask[:, : like.shape[1]])
+    size = like.shape[1]
+    return silence(encoded[:, :size], None if mask is None else mask[:, :size])
 
 
-def silence(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B N D"]:
-    """Exact zeros, and zero gradient, where an element is absent, whatever it held."""
-    return elements.masked_fill(~mask[..., None], 0.0)
+def write_attention(
+    attention: Float[Tensor, "L B H K N"], mask: Bool[Tensor, "B N"] | None, *, like: Tensor | SetBatch
+) -> Float[Tensor, "L B H K N"] | Float[Tensor, "L H K total"]:
+    """Return attention weights in the form of the input: padded or packed."""
+    if not isinstance(like, SetBatch):
+        return attention[..., : like.shape[1]]
+    by_element = attention.permute(0, 2, 3, 1, 4)  # (L, H, K, B, N)
+    return by_element.flatten(-2) if mask is None else by_element[..., mask]
+
+
+def silence(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N D"]:
+    """Replace absent elements, even NaN and infinity, by exact zeros with zero gradient."""
+    return elements if mask is None else elements.masked_fill(~mask[..., None], 0.0)
 
 
 def check_elements(elements: Tensor | SetBatch, mask: Tensor | None, *, caller: str) -> None:
-    """Whether this is a set at all: ``(elements, mask)`` or a SetBatch."""
+    """Raise unless the arguments are a valid pair ``(elements, mask)`` or a SetBatch."""
     if isinstance(elements, SetBatch):
         if mask is not None:
-            raise TypeError(f"{caller}: a SetBatch knows which elements are present; call without a mask.")
+            raise TypeError(
+                f"{caller}: mask must be None for a SetBatch, which has no padding; pass the SetBatch alone."
+            )
         return
-    check_tensor(
-        elements, caller=caller, name="elements", hint="A list of sets becomes a batch by SetBatch.from_list(sets)."
-    )
+    check_tensor(elements, caller=caller, name="elements", hint="Convert a list of sets with SetBatch.from_list(sets).")
     check_floating(elements, caller=caller)
     if elements.dim() != 3:
-        hint = " One set is a batch of one: pass elements[None]." if elements.dim() == 2 else ""
+        hint = " Pass a single set as elements[None]." if elements.dim() == 2 else ""
         raise ValueError(f"{caller}: elements must have shape (B, N, D); got {tuple(elements.shape)}.{hint}")
     if mask is not None:
         check_mask(mask, elements, caller=caller)
 
 
 def check_fits(module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | None) -> None:
-    """Whether this is a set that a module's weights can be applied to."""
+    """Raise unless the arguments are a set that matches the width, device and dtype of a module."""
     caller = type(module).__name__
     check_elements(elements, mask, caller=caller)
     values = elements.elements if isinstance(elements, SetBatch) else elements
@@ -179,7 +249,7 @@ def check_fits(module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | No
         return
     if weight.device != values.device:
         raise ValueError(
-            f"{caller}: elements are on {values.device} and the weights on {weight.device}; move one to the other."
+            f"{caller}: elements are on {values.device} and the weights on {weight.device}; move them to one device."
         )
     if weight.dtype != values.dtype and not torch.is_autocast_enabled(values.device.type):
         raise TypeError(

@@ -1,14 +1,14 @@
-r"""The multihead attention block: what every attention operator of this library is made of.
+r"""The multihead attention block (MAB), of which all attention operators of this library consist.
 
-Queries look at a set, take what they find, and pass it through a feed-forward layer:
+Queries attend to a set, and the result passes through a feed-forward layer:
 
     form="paper"      H = Y W_Y + rFF(Multihead(Y, X, X)),   MAB(Y, X) = H + rFF(H)        (Eq. 3)
     form="authors"    H = Q + heads,                         MAB(Y, X) = H + relu(W_o H)
 
-In the paper's form scores are divided by the square root of the head width, a linear map W_O
-follows the heads, and W_Y is not the query map. The program of Set Transformer and of PICASO,
-from which published checkpoints come, divides by the square root of the whole width, has no map
-after the heads, and adds the projected query Q. All maps have biases, which the equation omits.
+In the paper's form, scores are divided by the square root of the head width, a linear map W_O follows the heads, and
+W_Y is not the query map. The programs of Set Transformer and PICASO, and so the published checkpoints, divide by the
+square root of the whole width, have no map after the heads, and add the projected query Q. All maps have biases,
+which the equation omits.
 
 Dimensions:  B sets   N elements   K queries   D features inside   H heads   d = D / H
 """
@@ -38,7 +38,7 @@ Form = Literal["paper", "authors"]
 
 
 class BlockOptions(TypedDict, total=False):
-    """The block's own keywords, which every operator made of blocks passes on."""
+    """Keywords of MultiheadAttentionBlock that operators built from blocks accept and pass on."""
 
     form: Form
     norm: bool
@@ -51,23 +51,23 @@ class MultiheadAttentionBlock(nn.Module):
 
     .. math::  H = Y W_Y + \mathrm{rFF}(\mathrm{Multihead}(Y, X, X)), \qquad \mathrm{MAB}(Y, X) = H + \mathrm{rFF}(H)
 
-    An empty set answers with heads of zero; residual, feed-forward and biases act as usual.
+    The heads of an empty set are zero; residual, feed-forward layer and biases apply as usual.
 
     Args:
         dim_queries: Features of a query.
         dim_elements: Features of an element.
-        dim: Features inside and out.
+        dim: Features inside the block and of its output.
         num_heads: Attention heads; divides ``dim``.
-        form: ``"paper"`` for Eq. 3, ``"authors"`` for what the published programs compute.
+        form: ``"paper"`` for Eq. 3, ``"authors"`` for the form of the published programs.
         norm: Layer norm after each of the two sums.
-        residual: Without it, both sums keep only their second term (Proposition 2).
-        feed_forward: Without it, both feed-forward layers are left out (Proposition 2).
+        residual: If False, both sums keep only their second term (Proposition 2).
+        feed_forward: If False, both feed-forward layers are omitted (Proposition 2).
 
     Shapes:
-        queries   (B, K, dim_queries)     or a SetBatch, one query for each of its elements
+        queries   (B, K, dim_queries)     or a SetBatch of queries
         elements  (B, N, dim_elements)    or a SetBatch
-        mask      (B, N)                  True where an element is present; None means all are
-        returns   (B, K, dim)             or a SetBatch, as the queries were
+        mask      (B, N)                  True where an element is present; None if all are
+        returns   (B, K, dim)             or a SetBatch if the queries are one
 
     Example:
         >>> block = MultiheadAttentionBlock(3, 5, 8, num_heads=2)
@@ -119,15 +119,15 @@ class MultiheadAttentionBlock(nn.Module):
         elements: Float[Tensor, "B N E"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B K D"] | SetBatch:
-        """The queries after attending to their sets; ``mask`` is True where an element is present."""
+        """Update the queries by attending to the sets; ``mask`` is True where an element is present."""
         padded, present = read_set(self, elements, mask)
-        asking, asked = queries.to_padded() if isinstance(queries, SetBatch) else (queries, None)
-        check_queries(self, asking, padded)
-        # A trace may hold for any number of queries, and the order must not depend on a size that can change.
-        many = isinstance(queries, SetBatch) or torch.compiler.is_compiling()
-        num_queries = None if many else asking.shape[1]
-        answers = self.update(asking, self.view(padded, present, num_queries=num_queries))
-        return write_set(answers, asked, like=queries)
+        padded_queries, query_mask = queries.to_padded() if isinstance(queries, SetBatch) else (queries, None)
+        check_queries(self, padded_queries, padded)
+        # The number of queries of a trace may be dynamic, and the order of evaluation may not depend on it.
+        dynamic = isinstance(queries, SetBatch) or torch.compiler.is_compiling()
+        num_queries = None if dynamic else padded_queries.shape[1]
+        updated = self.update(padded_queries, self.view(padded, present, num_queries=num_queries))
+        return write_set(updated, query_mask, like=queries)
 
     def view(
         self,
@@ -138,9 +138,9 @@ class MultiheadAttentionBlock(nn.Module):
         num_steps: int = 1,
         order: Order | None = None,
     ) -> SetView:
-        """See a set as this block does, to be asked ``num_queries`` questions in each of ``num_steps`` steps.
+        """Return a set as this block attends to it, for ``num_queries`` queries in each of ``num_steps`` steps.
 
-        ``num_queries=None`` says that every element asks; ``order`` overrides the cheapest order.
+        ``num_queries=None`` means one query per element; ``order`` overrides the cheapest order.
         """
         order = order or cheapest_order(
             num_queries=num_queries,
@@ -160,12 +160,12 @@ class MultiheadAttentionBlock(nn.Module):
         )
 
     def update(self, queries: Float[Tensor, "#B K Q"], view: SetView) -> Float[Tensor, "B K D"]:
-        """The queries after attending to the set once; queries that all sets share may come as a batch of one."""
-        asked = self.query_map(queries)  # (B, K, D)
-        return self.combine(queries, asked, attend(wide(asked), view))
+        """Update the queries by attending to the set; queries shared by all sets may be a batch of one."""
+        projected = self.query_map(queries)  # (B, K, D)
+        return self.combine(queries, projected, attend(wide(projected), view))
 
-    def weights(self, queries: Float[Tensor, "B K Q"], view: SetView) -> Float[Tensor, "B H K N"]:
-        """How much each query attends to each element, by head."""
+    def weights(self, queries: Float[Tensor, "#B K Q"], view: SetView) -> Float[Tensor, "B H K N"]:
+        """Return the attention weights of each head."""
         return attention_weights(wide(self.query_map(queries)), view)
 
     def summarize(
@@ -174,19 +174,20 @@ class MultiheadAttentionBlock(nn.Module):
         elements: Float[Tensor, "B N E"],
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> AttentionState:
-        """What these queries need to know of a part of a set; states of parts merge."""
-        asked = wide(self.query_map(queries))
-        with without_autocast(asked):
-            return self.absorbed(elements, mask).summarize(asked)
+        """Return the softmax statistics of a part of a set for these queries; those of all parts merge."""
+        projected = wide(self.query_map(queries))
+        with without_autocast(projected):
+            return self.absorbed(elements, mask).summarize(projected)
 
     def finish(self, queries: Float[Tensor, "B K Q"], state: AttentionState) -> Float[Tensor, "B K D"]:
-        """The queries after attending to the set that ``state`` summarizes."""
-        nothing = queries.new_zeros(1, 1, self.dim_elements)
+        """Update the queries by attending to the set with the merged ``state``."""
+        no_elements = queries.new_zeros(1, 1, self.dim_elements)
         with without_autocast(state.total):
-            attended = self.absorbed(nothing, None).finish(state)
+            attended = self.absorbed(no_elements, None).finish(state)
         return self.combine(queries, self.query_map(queries), attended)
 
     def absorbed(self, elements: Tensor, mask: Tensor | None) -> AbsorbedSet:
+        """Return a set for evaluation in the absorbed order."""
         view = self.view(elements, mask, num_queries=1, order="absorb")
         assert isinstance(view, AbsorbedSet)
         return view
@@ -194,17 +195,17 @@ class MultiheadAttentionBlock(nn.Module):
     def combine(
         self,
         queries: Float[Tensor, "#B K Q"],
-        asked: Float[Tensor, "#B K D"],
+        projected: Float[Tensor, "#B K D"],
         attended: Float[Tensor, "B K D"],
     ) -> Float[Tensor, "B K D"]:
-        """Eq. 3 behind the attention: both residuals, both feed-forward layers."""
-        attended = attended.to(asked.dtype)
+        """Apply Eq. 3 after the attention: output map, residuals, norms and feed-forward layers."""
+        attended = attended.to(projected.dtype)
         if self.form == "paper":
             attended = self.output_map(attended)
             if self.feed_forward:
                 attended = torch.relu(self.attended_layer(attended))
         if self.residual:
-            attended = attended + (self.residual_map(queries) if self.form == "paper" else asked)
+            attended = attended + (self.residual_map(queries) if self.form == "paper" else projected)
         attended = self.attended_norm(attended)
         if not self.feed_forward:
             return attended
@@ -215,10 +216,11 @@ class MultiheadAttentionBlock(nn.Module):
 def check_queries(block: MultiheadAttentionBlock, queries: Tensor, elements: Tensor) -> None:
     if queries.dtype != elements.dtype and not torch.is_autocast_enabled(queries.device.type):
         raise TypeError(
-            f"MultiheadAttentionBlock: queries are {queries.dtype} and elements {elements.dtype}; convert one."
+            f"MultiheadAttentionBlock: queries are {queries.dtype} and elements {elements.dtype}; "
+            "convert them to one dtype."
         )
     if queries.dim() != 3 or queries.shape[2] != block.dim_queries or queries.shape[0] != elements.shape[0]:
         raise ValueError(
             f"MultiheadAttentionBlock: queries must have shape (B, K, {block.dim_queries}) with "
-            f"B = {elements.shape[0]}, as many as there are sets; got {tuple(queries.shape)}."
+            f"B = {elements.shape[0]}, the number of sets; got {tuple(queries.shape)}."
         )

@@ -1,4 +1,4 @@
-r"""Canonicalize: a network whose result moves and grows with its data, exactly.
+r"""Canonicalize: make a network equivariant to shift and scale of its input.
 
 Dimensions:  B sets   N elements (padded)   D features
 """
@@ -18,38 +18,38 @@ from picaset.sets import SetBatch
 
 
 class Place(NamedTuple):
-    """Where a set lies, and how large it is."""
+    """Shift and scale of a set."""
 
     shift: Float[Tensor, "B 1 D"]
     scale: Float[Tensor, "B 1 1"]
 
 
 class Canonicalize(nn.Module):
-    r"""Show a network every set at the origin with unit spread, and put its prediction back in place.
+    r"""Apply a network to sets with zero mean and unit variance, and transform its prediction back.
 
     .. math::  f(X) = \mathrm{restore}\!\left(g\!\left(\tfrac{X - m}{s}\right), m, s\right), \qquad
         m = \operatorname{mean}(X), \quad s^2 = \operatorname{mean} (X - m)^2
 
-    The scale is one number per set, so shapes are kept. A set of equal points, or of none, has scale 1; an empty
-    set has shift 0.
+    The scale is one number per set, so proportions are preserved. A set of equal points has scale 1; an empty set has
+    shift 0 and scale 1.
 
     Args:
-        network: Called with the canonical set, ``(elements, mask)`` or a SetBatch, as this module was.
-        restore: ``restore(prediction, shift, scale)`` returns the prediction in the coordinates of the
-            data. What a prediction means only the caller knows: a mean moves and grows, a weight does not.
+        network: Called with the standardized set, as ``(elements, mask)`` or a SetBatch like the input.
+        restore: ``restore(prediction, shift, scale)`` returns the prediction in the coordinates of the data. It
+            depends on the meaning of the prediction: a mean is shifted and scaled, a weight is not.
 
     Shapes:
         elements  (B, N, D)    or a SetBatch
-        mask      (B, N)       True where an element is present; None means all are
-        shift     (B, 1, D)    as ``restore`` gets it
-        scale     (B, 1, 1)    as ``restore`` gets it
-        returns   whatever ``restore`` does
+        mask      (B, N)       True where an element is present; None if all are
+        shift     (B, 1, D)    argument of ``restore``
+        scale     (B, 1, 1)    argument of ``restore``
+        returns   the result of ``restore``
 
     Example:
         >>> from picaset import MeanPool
-        >>> moves = Canonicalize(MeanPool(), lambda mean, shift, scale: mean * scale + shift)
+        >>> equivariant = Canonicalize(MeanPool(), lambda mean, shift, scale: mean * scale + shift)
         >>> elements = torch.randn(8, 100, 2)
-        >>> torch.allclose(moves(100 + elements), 100 + moves(elements), atol=1e-4)
+        >>> torch.allclose(equivariant(100 + elements), 100 + equivariant(elements), atol=1e-4)
         True
     """
 
@@ -63,59 +63,60 @@ class Canonicalize(nn.Module):
         elements: Float[Tensor, "B N D"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> Any:
+        """Return the prediction for every set; ``mask`` is True where an element is present, None if all are."""
         if isinstance(elements, SetBatch):
             check_fits(self, elements, mask)
-            places = pool_in_buckets(elements, place_side_by_side)
+            places = pool_in_buckets(elements, packed_place)
             shift, scale = places[..., :-1], places[..., -1:]
             owners = elements.owners
-            canonical = (elements.elements - shift[owners, 0]) / scale[owners, 0]
-            return self.restore(self.network(elements.with_elements(canonical)), shift, scale)
+            standardized = (elements.elements - shift[owners, 0]) / scale[owners, 0]
+            return self.restore(self.network(elements.with_elements(standardized)), shift, scale)
         padded, present = read_set(self, elements, mask)
         shift, scale = place_of(padded, present)
-        slots = elements.shape[1]  # reading may have added one to a set without any
-        canonical = ((padded - shift) / scale)[:, :slots]
-        return self.restore(self.network(canonical, None if present is None else present[:, :slots]), shift, scale)
+        size = elements.shape[1]  # read_set adds an absent element to sets of size 0
+        standardized = ((padded - shift) / scale)[:, :size]
+        return self.restore(self.network(standardized, None if present is None else present[:, :size]), shift, scale)
 
 
 def canonical_of(
     elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None
 ) -> tuple[Float[Tensor, "B N D"], Place]:
-    """The set at the origin with unit spread, zero where an element is absent, and where it was."""
+    """Return sets with zero mean and unit variance, zero where an element is absent, and their shift and scale."""
     place = place_of(elements, mask)
-    canonical = (elements - place.shift) / place.scale
-    return without(canonical, None if mask is None else ~mask[..., None]), place
+    standardized = (elements - place.shift) / place.scale
+    return zero_absent(standardized, None if mask is None else ~mask[..., None]), place
 
 
 def place_of(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Place:
-    """The mean of a set, and the root of its mean squared deviation over elements and features."""
+    """Return the mean of each set, and the root of its mean squared deviation over elements and features."""
     absent = None if mask is None else ~mask[..., None]
     sizes = count(elements, mask).clamp(min=1)
 
-    # Measured from the middle of its bounding box, a set of equal points deviates by exactly zero, and a
-    # far one loses no digits. The middle cancels in the mean, so it carries no gradient.
-    exact = wide(elements)
-    middle = middle_of(exact.detach(), absent)
-    deviations = without(exact - middle, absent)
+    # Relative to the centre of the bounding box, equal points deviate by exactly zero, and sets far from the origin
+    # lose no precision. The centre cancels in the mean, so it needs no gradient.
+    values = wide(elements)
+    centre = box_centre(values.detach(), absent)
+    deviations = zero_absent(values - centre, absent)
     offset = deviations.sum(dim=1, keepdim=True) / sizes  # (B, 1, D)
-    deviations = without(deviations - offset, absent)
+    deviations = zero_absent(deviations - offset, absent)
 
-    # In units of the largest deviation, squares neither overflow nor vanish. It cancels, so it carries no gradient.
+    # In units of the largest deviation, squares neither overflow nor underflow. The unit cancels in the scale.
     largest = deviations.detach().abs().amax(dim=(1, 2), keepdim=True)  # (B, 1, 1)
     unit = torch.where(largest > 0, largest, 1.0)
     variance = (deviations / unit).square().sum(dim=(1, 2), keepdim=True) / (sizes * elements.shape[2])
-    # The root of zero has no gradient; take that of one instead.
+    # The square root has no gradient at zero.
     scale = unit * torch.where(variance > 0, variance, 1.0).sqrt()
     smallest = torch.finfo(elements.dtype).tiny
-    return Place((middle + offset).to(elements.dtype), scale.to(elements.dtype).clamp(min=smallest))
+    return Place((centre + offset).to(elements.dtype), scale.to(elements.dtype).clamp(min=smallest))
 
 
-def place_side_by_side(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 P"]:
-    """Shift and scale in one tensor, as an operator returns it."""
+def packed_place(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 P"]:
+    """Return shift and scale concatenated, one row per set."""
     return torch.cat(place_of(elements, mask), dim=-1)
 
 
-def middle_of(elements: Float[Tensor, "B N D"], absent: Bool[Tensor, "B N 1"] | None) -> Float[Tensor, "B 1 D"]:
-    """The middle of the bounding box; zero for an empty set."""
+def box_centre(elements: Float[Tensor, "B N D"], absent: Bool[Tensor, "B N 1"] | None) -> Float[Tensor, "B 1 D"]:
+    """Return the centre of the bounding box; zero for an empty set."""
     if absent is None:
         return elements.amin(dim=1, keepdim=True) / 2 + elements.amax(dim=1, keepdim=True) / 2
     low = elements.masked_fill(absent, torch.inf).amin(dim=1, keepdim=True)
@@ -123,6 +124,6 @@ def middle_of(elements: Float[Tensor, "B N D"], absent: Bool[Tensor, "B N 1"] | 
     return (low / 2 + high / 2).masked_fill(absent.all(dim=1, keepdim=True), 0.0)
 
 
-def without(values: Float[Tensor, "B N D"], absent: Bool[Tensor, "B N 1"] | None) -> Float[Tensor, "B N D"]:
-    """Zero where an element is absent."""
+def zero_absent(values: Float[Tensor, "B N D"], absent: Bool[Tensor, "B N 1"] | None) -> Float[Tensor, "B N D"]:
+    """Replace absent elements by zeros."""
     return values if absent is None else values.masked_fill(absent, 0.0)

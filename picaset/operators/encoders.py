@@ -1,10 +1,8 @@
-"""From set to set.
+"""Set encoders: permutation-equivariant maps from a set to a set of the same size.
 
-    Elementwise             every element by itself, through one network     O(N)
+    Elementwise             one network, applied to every element            O(N)
     SelfAttention           every element attends to every other             O(N^2)
-    InducedSelfAttention    every element, through a few learned points      O(N M)
-
-All follow the order of their input and keep the number of elements.
+    InducedSelfAttention    attention through M learned inducing points      O(N M)
 
 Dimensions:  B sets   N elements (padded)   M inducing points   D features   H heads
 """
@@ -20,13 +18,13 @@ from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
 
 
 class Elementwise(SetEncoder):
-    r"""rFF: one network applied to every element by itself (Zaheer et al. 2017).
+    r"""rFF: apply one network to every element independently (Zaheer et al. 2017).
 
     .. math::  x_n' = f(x_n)
 
     Args:
         network: Maps (..., dim_in) to (..., dim).
-        dim_in: Features of an element, to be checked; None takes any.
+        dim_in: Features of an element, for checking the input; None accepts any.
 
     Example:
         >>> import torch
@@ -49,14 +47,14 @@ class SelfAttention(SetEncoder):
     .. math::  X' = \mathrm{MAB}(X, X)
 
     Args:
-        dim_in: Features of an element coming in.
-        dim: Features of an element going out.
+        dim_in: Features of an input element.
+        dim: Features of an output element.
         num_heads: Attention heads; divides ``dim``.
-        options: The keywords of :class:`MultiheadAttentionBlock`.
+        options: Keywords of :class:`MultiheadAttentionBlock`.
 
     Shapes:
         elements  (B, N, dim_in)    or a SetBatch
-        mask      (B, N)            True where an element is present; None means all are
+        mask      (B, N)            True where an element is present; None if all are
         returns   (B, N, dim)       or a SetBatch; zeros where an element is absent
 
     Example:
@@ -76,20 +74,20 @@ class SelfAttention(SetEncoder):
 
 
 class InducedSelfAttention(SetEncoder):
-    r"""AE, ISAB: elements learn of each other through M learned points (Eq. 4; Lee et al. 2019).
+    r"""AE, ISAB: self-attention through M learned inducing points (Eq. 4; Lee et al. 2019).
 
     .. math::  Z = \mathrm{MAB}(T, X), \qquad X' = \mathrm{MAB}(X, Z)
 
     Args:
-        dim_in: Features of an element coming in.
-        dim: Features of an element going out.
+        dim_in: Features of an input element.
+        dim: Features of an output element.
         num_heads: Attention heads; divides ``dim``.
-        num_inducing: Learned points; what is passed between elements fits into them.
-        options: The keywords of :class:`MultiheadAttentionBlock`, for both blocks.
+        num_inducing: Number of inducing points, M.
+        options: Keywords of :class:`MultiheadAttentionBlock`, for both blocks.
 
     Shapes:
         elements  (B, N, dim_in)    or a SetBatch
-        mask      (B, N)            True where an element is present; None means all are
+        mask      (B, N)            True where an element is present; None if all are
         returns   (B, N, dim)       or a SetBatch; zeros where an element is absent
 
     Example:

@@ -1,4 +1,4 @@
-"""Janossy pooling: the average of an order-sensitive function over all short orderings (Murphy et al. 2018).
+"""Janossy pooling: the mean of a function over all ordered tuples of elements (Murphy et al. 2018).
 
 Dimensions:  B sets   N elements (padded)   k order   D features   E features out
 """
@@ -17,18 +17,18 @@ class JanossyPool(SetPool):
 
     .. math::  z = \frac{(n - k)!}{n!} \sum_{(i_1, \dots, i_k) \text{ distinct}} f(x_{i_1}, \dots, x_{i_k})
 
-    ``f`` is a network of one hidden layer over the tuple. Order 1 is DeepSets with a mean; the cost grows with
-    :math:`n^k`. A set of fewer than k elements is read in every order and then filled up with zero elements.
+    ``f`` is a network with one hidden layer. Order 1 is DeepSets with a mean; the cost grows as :math:`n^k`. The
+    tuples of a set of fewer than k elements are its permutations, padded with zero elements.
 
     Args:
         dim: Features of an element.
-        order: Elements that meet in a tuple, k.
+        order: Number of elements of a tuple, k.
         dim_hidden: Features of the hidden layer.
-        dim_out: Features returned; as many as an element has, unless said otherwise.
+        dim_out: Features of the result; defaults to ``dim``.
 
     Shapes:
         elements  (B, N, D)    or a SetBatch
-        mask      (B, N)       True where an element is present; None means all are
+        mask      (B, N)       True where an element is present; None if all are
         returns   (B, 1, E)
 
     Example:
@@ -41,16 +41,16 @@ class JanossyPool(SetPool):
         check_positive(caller="JanossyPool", dim=dim, order=order, dim_hidden=dim_hidden)
         self.dim_in = dim
         self.order = order
-        # The first layer over a tuple is a sum of one map per position, so the tuple is never written out.
+        # The first layer is a sum of one map per position, so tuples need not be concatenated.
         self.places = nn.ModuleList(nn.Linear(dim, dim_hidden, bias=place == 0) for place in range(order))
         self.last = nn.Linear(dim_hidden, dim if dim_out is None else dim_out)
 
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 E"]:
         present = torch.ones_like(elements[..., 0], dtype=torch.bool) if mask is None else mask
-        filled = nn.functional.pad(elements, (0, 0, 0, 1))  # the zero element that fills small sets up
+        filled = nn.functional.pad(elements, (0, 0, 0, 1))  # a zero element, for sets of fewer than k elements
         hidden = torch.zeros((), dtype=elements.dtype, device=elements.device)
         for place, layer in enumerate(self.places):
-            hidden = hidden + along(place, self.order, layer(filled))  # (B, N+1, ..., N+1, hidden)
+            hidden = hidden + place_on_axis(place, self.order, layer(filled))  # (B, N+1, ..., N+1, hidden)
         outputs = wide(self.last(torch.relu(hidden)))
         tuples = valid_tuples(present, self.order)[..., None]  # (B, N+1, ..., N+1, 1)
         every = tuple(range(1, self.order + 1))
@@ -58,8 +58,8 @@ class JanossyPool(SetPool):
         return mean[:, None].to(elements.dtype)
 
 
-def along(place: int, order: int, values: Tensor) -> Tensor:
-    """Values of (B, M, ...) placed on axis ``place`` of a (B, M, ..., M, ...) tensor of ``order`` axes."""
+def place_on_axis(place: int, order: int, values: Tensor) -> Tensor:
+    """Reshape values (B, M, ...) to broadcast along axis ``place`` of ``order`` axes of length M."""
     for axis in range(order):
         if axis != place:
             values = values.unsqueeze(axis + 1)
@@ -67,15 +67,15 @@ def along(place: int, order: int, values: Tensor) -> Tensor:
 
 
 def valid_tuples(present: Bool[Tensor, "B N"], order: int) -> Tensor:
-    """Which tuples are averaged: (B, N+1, ..., N+1), index N standing for the zero element."""
+    """Return a mask (B, N+1, ..., N+1) of the tuples to average; index N is the zero element."""
     sizes = present.sum(dim=1, keepdim=True)  # (B, 1)
     element = nn.functional.pad(present, (0, 1))  # (B, N+1)
     index = torch.arange(element.shape[1], device=element.device)[None]  # (1, N+1)
     filler = index == present.shape[1]
     valid = torch.ones((), dtype=torch.bool, device=present.device)
     for place in range(order):
-        valid = valid & along(place, order, torch.where(sizes > place, element, filler))
+        valid = valid & place_on_axis(place, order, torch.where(sizes > place, element, filler))
         for other in range(place):
-            differ = along(place, order, index) != along(other, order, index)
-            valid = valid & (differ | along(place, order, filler))
+            differ = place_on_axis(place, order, index) != place_on_axis(other, order, index)
+            valid = valid & (differ | place_on_axis(place, order, filler))
     return valid

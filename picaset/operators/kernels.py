@@ -1,16 +1,18 @@
-"""Softmax attention with few passes over memory: torch's blocked kernel, and what surrounds it.
+"""Softmax attention by torch's blocked (flash) kernel, which never stores the (M, N) scores.
 
-The blocked kernel never writes the scores out, and returns the logarithm of the softmax denominator, from which the
-weights can be made again in the backward pass. ``plain_attention`` is the same equation in operations that torch
-can trace, transform and differentiate any number of times; second derivatives go through it.
+    plain_attention      the equation in differentiable operations
+    softmax_attention    the same with the blocked kernel, forward and backward
+    blocked_attention    the kernel's forward pass, with the log of the softmax denominator
+    blocked_mean         the same where keys and values are the elements, using all threads for few sets
 
-Dimensions:  B sets   N elements   M queries   H heads   d features of a head
-
-O = softmax(Q K^T) V by head, forward and backward through torch's blocked kernel: no (M, N) is ever written.
+The log of the denominator is all that the backward pass needs to recompute the weights. Traces, function transforms
+and second derivatives use ``plain_attention``. So does everything where torch lacks the kernel: it is a private
+operator, looked up on first use.
 
 Dimensions:  B sets   N elements   M queries   H heads   d features of a head
 """
 
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -20,15 +22,25 @@ from torch import Tensor
 from picaset.operators.state import softmax_over_present
 
 SMALLEST_PART = 2048
-"""Elements below which it does not pay to cut a set into parts, one for each thread."""
+"""Smallest number of elements per thread for which a set is divided among threads."""
 
-flash_forward: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # pyright: ignore
-flash_backward: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward  # pyright: ignore
+FLASH_FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
+FLASH_BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
+SOFTMAX_BACKWARD = "_softmax_backward_data"
 
 
-def must_be_plain() -> bool:
-    """Whether a trace or a function transform needs operations that it can see through."""
-    return torch.compiler.is_compiling() or cast(Any, torch)._C._are_functorch_transforms_active()
+@cache
+def private_operator(name: str) -> Any:
+    """Return a private operator of torch, or None if this version of torch does not have it."""
+    return getattr(torch.ops.aten, name, None)
+
+
+def requires_plain_equation() -> bool:
+    """Whether a trace or a function transform is active, which needs differentiable operations."""
+    if torch.compiler.is_compiling():
+        return True
+    transforms_active: Any = getattr(cast(Any, torch)._C, "_are_functorch_transforms_active", None)
+    return transforms_active is None or transforms_active()
 
 
 def plain_attention(
@@ -37,17 +49,17 @@ def plain_attention(
     values: Float[Tensor, "B H N d"],
     mask: Bool[Tensor, "B N"] | None,
 ) -> Float[Tensor, "B H M d"]:
-    """Attention over the present elements; zero for an empty set."""
+    """Attend to the present elements; the result of an empty set is zero."""
     return softmax_over_present(queries @ keys.transpose(-2, -1), mask) @ values
 
 
 def blocked_mean(
     queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
 ) -> tuple[Float[Tensor, "B M E"], Float[Tensor, "B M"]]:
-    """Attention whose keys and values are the elements, and the logarithm of its denominator.
+    """Return attention with the elements as keys and values, and the log of its denominator.
 
-    The kernel takes sets in parallel. Where there are fewer sets than threads, each is cut into parts, and what
-    remains of it after equal parts makes one more; they are merged by their denominators.
+    The kernel processes sets in parallel. If there are fewer sets than threads, each set is divided into equal parts,
+    and a part for the remainder, which are merged by their denominators.
     """
     sets, count, width = elements.shape
     parts = torch.get_num_threads() // max(sets, 1)
@@ -56,18 +68,18 @@ def blocked_mean(
         return mean[:, 0], log[:, 0]
     size = count // parts
     whole = size * parts
-    cut = elements[:, :whole].view(sets, parts, size, width)
+    divided = elements[:, :whole].view(sets, parts, size, width)
     present = None if mask is None else mask[:, :whole].reshape(sets, parts, 1, size)
-    pieces = [blocked(queries[:, None].expand(-1, parts, -1, -1), cut, cut, present)]
+    results = [blocked(queries[:, None].expand(-1, parts, -1, -1), divided, divided, present)]
     if whole < count:
         rest = elements[:, None, whole:]
-        pieces.append(blocked(queries[:, None], rest, rest, None if mask is None else mask[:, None, None, whole:]))
-    means, logs = (torch.cat(part, dim=1) for part in zip(*pieces, strict=True))  # (B, parts, M, E), (B, parts, M)
-    logs = torch.where(logs == torch.inf, -torch.inf, logs)  # a part without elements weighs nothing
+        results.append(blocked(queries[:, None], rest, rest, None if mask is None else mask[:, None, None, whole:]))
+    means, logs = (torch.cat(part, dim=1) for part in zip(*results, strict=True))  # (B, parts, M, E), (B, parts, M)
+    logs = torch.where(logs == torch.inf, -torch.inf, logs)  # an empty part has no weight
     log = logs.logsumexp(dim=1)
     empty = log == -torch.inf
-    shares = (logs - torch.where(empty, 0.0, log)[:, None]).exp()
-    return (shares[..., None] * means).sum(dim=1), torch.where(empty, torch.inf, log)
+    weights = (logs - torch.where(empty, 0.0, log)[:, None]).exp()
+    return (weights[..., None] * means).sum(dim=1), torch.where(empty, torch.inf, log)
 
 
 def blocked_attention(
@@ -76,14 +88,16 @@ def blocked_attention(
     values: Float[Tensor, "B H N d"],
     mask: Bool[Tensor, "B N"] | None,
 ) -> tuple[Float[Tensor, "B H M d"], Float[Tensor, "B H M"]]:
-    """Attention, and the logarithm of its denominator."""
+    """Return attention over the present elements, and the log of its denominator."""
     return blocked(queries, keys, values, None if mask is None else mask[:, None, None, :])
 
 
 def blocked(queries: Tensor, keys: Tensor, values: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Of a set without present elements the mean is zero and the logarithm +inf, so that its weights come out zero."""
-    if queries.device.type == "cpu":
-        mean, log = flash_forward(queries, keys, values, 0.0, False, attn_mask=additive(present, queries), scale=1.0)
+    """Return the mean and the log of the denominator; zero and +inf for an empty set, so that its weights are zero."""
+    flash_forward = private_operator(FLASH_FORWARD)
+    if queries.device.type == "cpu" and flash_forward is not None:
+        bias = additive_mask(present, queries)
+        mean, log = flash_forward(queries, keys, values, 0.0, False, attn_mask=bias, scale=1.0)
         return mean, log if present is None else log.masked_fill(~present.any(dim=-1), torch.inf)
     scores = queries @ keys.transpose(-2, -1)
     if present is not None:
@@ -93,20 +107,29 @@ def blocked(queries: Tensor, keys: Tensor, values: Tensor, present: Tensor | Non
     return (scores - log[..., None]).exp_() @ values, log
 
 
-def additive(present: Tensor | None, like: Tensor) -> Tensor | None:
-    """A mask as the kernel takes it: added to the scores."""
+def additive_mask(present: Tensor | None, like: Tensor) -> Tensor | None:
+    """Return a mask to add to the scores: zero where an element is present, -inf elsewhere."""
     if present is None:
         return None
     return torch.zeros_like(present, dtype=like.dtype).masked_fill_(~present, -torch.inf)
 
 
-def gradients_again(
+def softmax_backward(grad_weights: Tensor, weights: Tensor) -> Tensor:
+    """Return the gradient of the scores from that of their softmax over the last dimension."""
+    fused = private_operator(SOFTMAX_BACKWARD)
+    if fused is not None:
+        return fused(grad_weights, weights, -1, weights.dtype)
+    products = grad_weights * weights
+    return products - weights * products.sum(dim=-1, keepdim=True)
+
+
+def differentiable_gradients(
     output: Tensor, inputs: tuple[Tensor, ...], needed: tuple[bool, ...], grad_output: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """Gradients that can be differentiated again, of an output made anew by the plain equation."""
-    wanted = [given for given, need in zip(inputs, needed, strict=False) if need]
-    found = iter(torch.autograd.grad(output, wanted, grad_output, create_graph=True))
-    return tuple(next(found) if need else None for _, need in zip(inputs, needed, strict=False))
+    """Return gradients that can be differentiated again, for an output computed by the plain equation."""
+    needed_inputs = [tensor for tensor, need in zip(inputs, needed, strict=False) if need]
+    gradients = iter(torch.autograd.grad(output, needed_inputs, grad_output, create_graph=True))
+    return tuple(next(gradients) if need else None for _, need in zip(inputs, needed, strict=False))
 
 
 def softmax_attention(
@@ -115,14 +138,16 @@ def softmax_attention(
     values: Float[Tensor, "B H N d"],
     mask: Bool[Tensor, "B N"] | None,
 ) -> Float[Tensor, "B H M d"]:
-    """Attention over the present elements; zero for an empty set."""
-    if must_be_plain() or queries.device.type != "cpu" or queries.shape[2] == 0:
+    """Attend to the present elements, with the blocked kernel where possible; the result of an empty set is zero."""
+    if requires_plain_equation() or queries.device.type != "cpu" or queries.shape[2] == 0:
+        return plain_attention(queries, keys, values, mask)
+    if private_operator(FLASH_FORWARD) is None or private_operator(FLASH_BACKWARD) is None:
         return plain_attention(queries, keys, values, mask)
     return cast(Any, SoftmaxAttention).apply(queries, keys, values, mask)[0]
 
 
 class SoftmaxAttention(torch.autograd.Function):
-    """``softmax_attention`` for torch's autograd; a second output is the logarithm of the denominator."""
+    """Autograd function of ``softmax_attention``; its second output is the log of the denominator."""
 
     @staticmethod
     def forward(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -137,9 +162,11 @@ class SoftmaxAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         queries, keys, values, mask, mean, log = ctx.saved_tensors
-        if torch.is_grad_enabled():  # asked for a gradient that can be differentiated again
-            again = plain_attention(queries, keys, values, mask)
-            return *gradients_again(again, (queries, keys, values), ctx.needs_input_grad, grad_outputs[0]), None
-        bias = additive(None if mask is None else mask[:, None, None, :], queries)
-        grads = flash_backward(grad_outputs[0], queries, keys, values, mean, log, 0.0, False, attn_mask=bias, scale=1.0)
+        grad = grad_outputs[0]
+        if torch.is_grad_enabled():  # the gradient itself will be differentiated
+            output = plain_attention(queries, keys, values, mask)
+            return *differentiable_gradients(output, (queries, keys, values), ctx.needs_input_grad, grad), None
+        bias = additive_mask(None if mask is None else mask[:, None, None, :], queries)
+        flash_backward = private_operator(FLASH_BACKWARD)
+        grads = flash_backward(grad, queries, keys, values, mean, log, 0.0, False, attn_mask=bias, scale=1.0)
         return *grads, None

@@ -1,11 +1,10 @@
-r"""Gaussian mixtures of many sets at once: log-likelihood, and the EM step that raises it.
+r"""Gaussian mixtures of batches of sets: log-likelihood and EM step (Dempster, Laird and Rubin 1977).
 
     E   r_kn = softmax_k(log pi_k + log N(x_n; mu_k, var_k))
     M   mu_k = sum_n r_kn x_n / R_k,   var_k = sum_n r_kn (x_n - mu_k)^2 / R_k,   pi_k = R_k / n
 
-Batched, masked and differentiable. Sums over points are taken in log space, so that a component
-far from all points is moved by the least far of them instead of dividing zero by zero. An empty set
-keeps its mixture. Dempster, Laird and Rubin 1977.
+Both are batched, masked and differentiable. Sums over points use log weights, so that a component far from all points
+moves to the nearest of them instead of dividing zero by zero. The mixture of an empty set does not change.
 
 Dimensions:  B sets   N elements (padded)   K components   D features
 """
@@ -23,7 +22,7 @@ from picaset.sets import SetBatch
 
 
 class Mixture(NamedTuple):
-    """A Gaussian mixture for each set; one variance per component is spherical, D are diagonal.
+    """A Gaussian mixture for each set, with spherical (one variance per component) or diagonal covariances.
 
     Shapes:
         means        (B, K, D)
@@ -37,7 +36,7 @@ class Mixture(NamedTuple):
 
 
 def joint_log_density(mixture: Mixture, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B K N"]:
-    r"""log of :math:`\pi_k N(x_n; \mu_k, \sigma_k^2)` for every component and element."""
+    r"""Return the log of :math:`\pi_k N(x_n; \mu_k, \sigma_k^2)` for every component and element."""
     means, variances, log_weights = mixture
     variances = variances.expand_as(means)
     differences = elements[:, None] - means[:, :, None]  # (B, K, N, D)
@@ -51,7 +50,7 @@ def log_likelihood(
     elements: Float[Tensor, "B N D"] | SetBatch,
     mask: Bool[Tensor, "B N"] | None = None,
 ) -> Float[Tensor, " B"]:
-    """The average log-likelihood of a set's elements (Eq. 10 per point); zero for an empty set.
+    """Return the mean log-likelihood of the elements of each set (Eq. 10 per point); zero for an empty set.
 
     Example:
         >>> standard = Mixture(torch.zeros(1, 1, 2), torch.ones(1, 1, 1), torch.zeros(1, 1))
@@ -74,7 +73,9 @@ def em_step(
     *,
     min_variance: float = 1e-6,
 ) -> Mixture:
-    """One step of expectation-maximization; never lowers the likelihood above the smallest variance.
+    """Perform one step of expectation-maximization.
+
+    The likelihood never decreases unless a variance is raised to ``min_variance``.
 
     Example:
         >>> elements = torch.tensor([[[-5.0], [-4.0], [4.0], [5.0]]])
@@ -85,23 +86,23 @@ def em_step(
     """
     elements, mask = read_elements(elements, mask, caller="em_step")
     check_mixture(mixture, elements, caller="em_step")
-    elements, exact = wide(elements), Mixture(*(wide(part) for part in mixture))
+    elements, before = wide(elements), Mixture(*(wide(part) for part in mixture))
     with without_autocast(elements):
-        # Each component is a head that asks one question, whose scores are the logarithms of its shares.
-        log_shares = joint_log_density(exact, elements).log_softmax(dim=1)[:, :, None]  # (B, K, 1, N)
-        state = AttentionState.of(log_shares, elements[:, None], mask)
+        # Attention with one head per component and one query per head, whose scores are log responsibilities.
+        scores = joint_log_density(before, elements).log_softmax(dim=1)[:, :, None]  # (B, K, 1, N)
+        state = AttentionState.of(scores, elements[:, None], mask)
         means = state.mean()  # (B, K, 1, D)
         squares = (elements[:, None] - means).square()  # (B, K, N, D)
         if mixture.variances.shape[-1] == 1:
             squares = squares.mean(dim=-1, keepdim=True)
-        variances = AttentionState.of(log_shares, squares, mask).mean().clamp(min=min_variance)
-    held = state.largest + state.total.log()  # the logarithm of the number of points held
-    after = Mixture(means[:, :, 0], variances[:, :, 0], held[:, :, 0, 0].log_softmax(dim=1))
-    seen = state.seen()[:, :1, 0]  # (B, 1, 1): whether the set has any points
+        variances = AttentionState.of(scores, squares, mask).mean().clamp(min=min_variance)
+    log_counts = state.largest + state.total.log()  # log of the sum of responsibilities
+    after = Mixture(means[:, :, 0], variances[:, :, 0], log_counts[:, :, 0, 0].log_softmax(dim=1))
+    nonempty = state.seen()[:, :1, 0]  # (B, 1, 1)
     return Mixture(
-        torch.where(seen, after.means, exact.means).to(mixture.means.dtype),
-        torch.where(seen, after.variances, exact.variances).to(mixture.variances.dtype),
-        torch.where(seen[..., 0], after.log_weights, exact.log_weights).to(mixture.log_weights.dtype),
+        torch.where(nonempty, after.means, before.means).to(mixture.means.dtype),
+        torch.where(nonempty, after.variances, before.variances).to(mixture.variances.dtype),
+        torch.where(nonempty[..., 0], after.log_weights, before.log_weights).to(mixture.log_weights.dtype),
     )
 
 
@@ -109,7 +110,7 @@ def check_mixture(mixture: Mixture, elements: Float[Tensor, "B N D"], *, caller:
     sets, components, dim = mixture.means.shape
     if (sets, dim) != (elements.shape[0], elements.shape[2]):
         raise ValueError(
-            f"{caller}: means must have shape (B, K, D) with B = {elements.shape[0]} and D = {elements.shape[2]}, as "
+            f"{caller}: means must have shape (B, K, D) with B = {elements.shape[0]} and D = {elements.shape[2]}, like "
             f"the elements; got {tuple(mixture.means.shape)}."
         )
     if mixture.variances.shape not in ((sets, components, 1), (sets, components, dim)):

@@ -1,6 +1,6 @@
-"""Pools that ask nothing: DeepSets' mean, sum and maximum (Zaheer et al. 2017).
+"""Pools without parameters: mean, sum and maximum (DeepSets, Zaheer et al. 2017).
 
-Each returns one vector per set, (B, 1, D). The mean, the sum and the maximum of nothing are zero.
+Each returns one vector per set, (B, 1, D); zero for an empty set.
 
 Dimensions:  B sets   N elements (padded)   D features
 """
@@ -14,7 +14,7 @@ from picaset.operators.state import wide
 
 
 class MeanPool(SetPool):
-    r"""The average element, :math:`\frac{1}{n} \sum_n x_n`; zero for an empty set.
+    r"""Mean of the elements, :math:`\frac{1}{n} \sum_n x_n`; zero for an empty set.
 
     Example:
         >>> MeanPool()(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]))
@@ -26,7 +26,7 @@ class MeanPool(SetPool):
 
 
 class SumPool(SetPool):
-    r"""The sum of the elements, :math:`\sum_n x_n`; zero for an empty set.
+    r"""Sum of the elements, :math:`\sum_n x_n`; zero for an empty set.
 
     Example:
         >>> SumPool()(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]))
@@ -38,7 +38,7 @@ class SumPool(SetPool):
 
 
 class MaxPool(SetPool):
-    r"""The largest value of each feature, :math:`\max_n x_n`; zero for an empty set.
+    r"""Maximum of each feature, :math:`\max_n x_n`; zero for an empty set.
 
     Example:
         >>> MaxPool()(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]))
@@ -53,12 +53,12 @@ class MaxPool(SetPool):
 
 
 def accumulate(elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B 1 D"]:
-    """Sum over the set, half precision in float32; absent elements are zero already."""
+    """Return the sum of the elements, in float32 for half precision; absent elements are zero."""
     return wide(elements).sum(dim=1, keepdim=True)
 
 
 def count(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Tensor:
-    """The number of present elements of each set, in a shape that divides (B, 1, D)."""
+    """Return the number of present elements of each set, in a shape that broadcasts with (B, 1, D)."""
     if mask is None:
         return torch.full((1, 1, 1), elements.shape[1], device=elements.device)
     return mask.sum(dim=1)[:, None, None]

@@ -11,15 +11,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_positive
-from picaset.operators.base import SetPool, Trace, learned_templates, read_set, write_attention
+from picaset.operators.base import CascadePool, CascadeStep, learned_templates
 from picaset.operators.state import wide
-from picaset.sets import SetBatch
 
 Initial = Literal["learned", "sampled"]
 
 
-class SlotAttention(SetPool):
-    r"""Slots share the elements out among themselves and are updated by a GRU (Locatello 2020, Algorithm 1).
+class SlotAttention(CascadePool):
+    r"""Slots compete for the elements of a set and are updated by a GRU (Locatello 2020, Algorithm 1).
 
     .. math::
 
@@ -30,16 +29,16 @@ class SlotAttention(SetPool):
     Args:
         dim: Features of an element.
         num_slots: Vectors returned per set.
-        num_steps: Times the slots compete.
-        dim_slots: Features of a slot; as many as an element has, unless said otherwise.
-        dim_hidden: Features of the hidden layer; twice a slot's, unless said otherwise.
-        initial: ``"learned"`` slots, or slots ``"sampled"`` from one learned Gaussian. Sampling is fresh in
-            training; in ``eval`` the same draws, kept with the weights, are used every time.
-        epsilon: Weight that every slot has in every element.
+        num_steps: Number of updates of the slots.
+        dim_slots: Features of a slot; defaults to ``dim``.
+        dim_hidden: Features of the hidden layer; defaults to ``2 * dim_slots``.
+        initial: ``"learned"`` slots, or slots ``"sampled"`` from one learned Gaussian. In training mode every call
+            draws new noise; in evaluation mode all calls use the noise stored with the weights.
+        epsilon: Constant added to every attention weight.
 
     Shapes:
         elements  (B, N, D)            or a SetBatch
-        mask      (B, N)               True where an element is present; None means all are
+        mask      (B, N)               True where an element is present; None if all are
         returns   (B, K, dim_slots)
 
     Example:
@@ -86,82 +85,66 @@ class SlotAttention(SetPool):
         self.value_map = nn.Linear(dim, width, bias=False)
         self.recurrence = nn.GRUCell(width, width)
         self.feed_forward = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
-        self.start_as_published()
+        self.reset_parameters()
 
     @torch.no_grad()
-    def start_as_published(self) -> None:
-        """Draw the weights as the authors' program does: slots that hardly tell places apart at first compete late."""
-        for part in self.modules():
-            if isinstance(part, nn.Linear):
-                nn.init.xavier_uniform_(part.weight)
+    def reset_parameters(self) -> None:
+        """Initialize the weights as the authors' program does.
+
+        With torch's smaller default weights, the slots hardly distinguish elements at first, and compete late.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
         nn.init.xavier_uniform_(self.recurrence.weight_ih)
         nn.init.orthogonal_(self.recurrence.weight_hh)
         for name, parameter in self.named_parameters():
             if name.endswith(("bias", "bias_ih", "bias_hh")):
                 parameter.zero_()
 
-    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K E"]:
-        keys, values = self.project(elements)
-        slots = self.initial_slots(elements)
-        for _ in range(self.num_steps):
-            slots = self.step(slots, self.compete(slots, keys, mask), values)
-        return slots
+    def begin(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> CascadeStep:
+        return CascadeStep(self.initial_slots(elements), (*self.project(elements), mask))
 
-    def trace(
-        self,
-        elements: Float[Tensor, "B N D"] | SetBatch,
-        mask: Bool[Tensor, "B N"] | None = None,
-    ) -> Trace:
-        """The slots of every step, and the share of each element that each slot held: (L, B, 1, K, N)."""
-        padded, present = read_set(self, elements, mask)
-        keys, values = self.project(padded)
-        slots, attention = [self.initial_slots(padded)], list[Tensor]()
-        for _ in range(self.num_steps):
-            attention.append(self.compete(slots[-1], keys, present))
-            slots.append(self.step(slots[-1], attention[-1], values))
-        shares = torch.stack(attention)[:, :, None]
-        return Trace(torch.stack(slots), write_attention(shares, present, like=elements))
+    def advance(self, step: CascadeStep, index: int, *, with_attention: bool) -> CascadeStep:
+        keys, values, mask = step.inputs
+        shares = self.compete(step.templates, keys, mask)  # (B, K, N)
+        slots = self.update(step.templates, shares.sum(dim=-1, keepdim=True), shares @ values)
+        return CascadeStep(slots, step.inputs, shares[:, None] if with_attention else None)
 
     def initial_slots(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B K E"]:
-        """The slots before the first step."""
+        """Return the slots before the first step."""
         return self.slots_from(self.draw(elements.shape[0]))
 
     def draw(self, num_sets: int) -> Float[Tensor, "B K E"]:
-        """What slots are sampled by: fresh in training, the same every time in evaluation."""
+        """Return the noise of sampled slots: new in training mode, constant in evaluation mode."""
         if self.initial == "learned":
             return torch.zeros_like(self.slots).expand(num_sets, -1, -1)
         draws = self.draws.expand(num_sets, -1, -1)
         return torch.randn_like(draws) if self.training else draws
 
     def slots_from(self, draws: Float[Tensor, "B K E"]) -> Float[Tensor, "B K E"]:
-        """Learned slots, whatever was drawn, or slots from the learned Gaussian."""
+        """Return learned slots, or slots of the learned Gaussian from standard normal noise."""
         if self.initial == "learned":
             return self.slots.expand(draws.shape[0], -1, -1)
         return self.slots_mean + self.slots_log_deviation.exp() * draws
 
     def project(self, elements: Float[Tensor, "B N D"]) -> tuple[Float[Tensor, "B N E"], Float[Tensor, "B N E"]]:
-        """Keys and values of the elements, which every step uses."""
+        """Return the keys and values of the elements, which all steps use."""
         elements = self.element_norm(elements)
         return wide(self.key_map(elements)), wide(self.value_map(elements))
 
     def compete(
         self, slots: Float[Tensor, "B K E"], keys: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B K N"]:
-        """The share of each element that each slot holds; an element's shares add up to one, but for epsilon."""
+        """Return the share of each slot in each element; over the slots, shares sum to one (plus ``epsilon`` each)."""
         queries = wide(self.query_map(self.slot_norm(slots))) / math.sqrt(keys.shape[-1])
         shares = (queries @ keys.transpose(1, 2)).softmax(dim=1) + self.epsilon  # (B, K, N)
         return shares if mask is None else shares.masked_fill(~mask[:, None, :], 0.0)
 
-    def step(
-        self, slots: Float[Tensor, "B K E"], shares: Float[Tensor, "B K N"], values: Float[Tensor, "B N E"]
-    ) -> Float[Tensor, "B K E"]:
-        """The slots after taking in their shares."""
-        return self.update(slots, shares.sum(dim=-1, keepdim=True), shares @ values)
-
     def update(
         self, slots: Float[Tensor, "B K E"], total: Float[Tensor, "B K 1"], weighted: Float[Tensor, "B K E"]
     ) -> Float[Tensor, "B K E"]:
-        """The slots after taking in shares that add up to these sums."""
+        """Update the slots from the sum of their shares, and the values weighted by these."""
         updates = (weighted / torch.where(total == 0, 1.0, total)).to(slots.dtype)
         slots = self.recurrence(updates.flatten(0, 1), slots.flatten(0, 1)).unflatten(0, slots.shape[:2])
         return slots + self.feed_forward(self.update_norm(slots))

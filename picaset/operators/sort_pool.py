@@ -1,4 +1,4 @@
-"""Featurewise sort pooling: each feature sorted, then weighed by rank (FSPool, Zhang et al. 2020).
+"""Featurewise sort pooling: each feature is sorted and weighted by rank (FSPool, Zhang et al. 2020).
 
 Dimensions:  B sets   N elements (padded)   P pieces   D features
 """
@@ -13,20 +13,20 @@ from picaset.operators.state import wide
 
 
 class SortPool(SetPool):
-    r"""FSPool: sort each feature, and weigh the sorted values by a learned function of their rank (Zhang 2020).
+    r"""FSPool: sort each feature, and weight the sorted values by a learned function of the rank (Zhang 2020).
 
     .. math::  z_d = \sum_{i=1}^{n} f_d\!\left(\tfrac{i - 1}{n - 1}\right) x^{\downarrow}_{i, d}
 
-    :math:`f_d` is piecewise linear with ``num_pieces`` pieces, so that sets of any size share it; a single
-    element has rank 0. An empty set gives zero.
+    :math:`f_d` is piecewise linear on [0, 1] and serves sets of any size. A single element has rank 0. The result of
+    an empty set is zero.
 
     Args:
         dim: Features of an element, in and out.
-        num_pieces: Linear pieces of each rank function.
+        num_pieces: Number of linear pieces of each rank function.
 
     Shapes:
         elements  (B, N, D)    or a SetBatch
-        mask      (B, N)       True where an element is present; None means all are
+        mask      (B, N)       True where an element is present; None if all are
         returns   (B, 1, D)
 
     Example:
@@ -43,18 +43,18 @@ class SortPool(SetPool):
 
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 D"]:
         present = torch.ones_like(elements[..., 0], dtype=torch.bool) if mask is None else mask
-        last_first = elements.masked_fill(~present[..., None], -torch.inf)
+        absent_last = elements.masked_fill(~present[..., None], -torch.inf)
         sizes = present.sum(dim=1, keepdim=True)  # (B, 1)
         rank = torch.arange(elements.shape[1], device=elements.device)
-        in_order = last_first.sort(dim=1, descending=True).values
-        in_order = in_order.masked_fill(~(rank < sizes)[..., None], 0.0)  # (B, N, D)
+        ordered = absent_last.sort(dim=1, descending=True).values
+        ordered = ordered.masked_fill(~(rank < sizes)[..., None], 0.0)  # (B, N, D)
         weights = self.rank_weights(rank.to(wide(self.knots).dtype) / (sizes - 1).clamp(min=1))
-        return (wide(in_order) * weights).sum(dim=1, keepdim=True).to(elements.dtype)
+        return (wide(ordered) * weights).sum(dim=1, keepdim=True).to(elements.dtype)
 
     def rank_weights(self, relative: Float[Tensor, "B N"]) -> Float[Tensor, "B N D"]:
-        """The piecewise linear functions at ranks between 0 and 1."""
+        """Return the values of the rank functions at relative ranks between 0 and 1."""
         position = relative.clamp(max=1) * self.num_pieces
         left = position.floor().clamp(max=self.num_pieces - 1)
-        left, share = left.long(), (position - left)[..., None]
+        left, fraction = left.long(), (position - left)[..., None]
         knots = wide(self.knots)
-        return torch.lerp(knots[left], knots[left + 1], share)
+        return torch.lerp(knots[left], knots[left + 1], fraction)

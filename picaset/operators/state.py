@@ -1,18 +1,16 @@
-"""What is known of a set after some of its elements were seen.
+"""Softmax statistics that merge exactly, and softmax over the present elements of padded sets.
 
-Softmax attention needs three statistics of the elements, and two parts of a set can be joined
-from theirs alone:
+Softmax attention over a set needs three statistics of its elements, and those of two parts of a set determine those of
+their union (online softmax, Milakov and Gimelshein 2018):
 
     largest    max_n s_n                              the largest score
     total      sum_n exp(s_n - largest)               the softmax denominator
     weighted   sum_n exp(s_n - largest) v_n           its numerator
 
-``merge`` is associative and commutative and the empty state is neutral, so the chunks of a
-stream and the ranks of a cluster are the same thing. Online softmax: Milakov and Gimelshein 2018.
+``merge`` is associative and commutative and the empty state is its neutral element, so chunks of a stream and ranks of
+a cluster merge in the same way. Half-precision numbers are multiplied and summed in float32, with or without autocast.
 
-Dimensions:  B sets   H heads   K queries   N elements   D width of a value
-
-Precision: half-precision numbers are multiplied and summed as float32, with or without autocast.
+Dimensions:  B sets   H heads   K queries   N elements   D features of a value
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -25,24 +23,24 @@ from torch.nn.functional import pad
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """Half precision as float32; anything else as it is."""
+    """Convert half precision to float32, and leave other dtypes unchanged."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
-    """Keep products of wide tensors wide: autocast would narrow them again."""
+    """Return a context in which autocast does not convert products of ``tensor`` to half precision."""
     kind = tensor.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 class AttentionState(NamedTuple):
-    """Softmax statistics of a set, or of a part of it, for each (set, head, query).
+    """Softmax statistics of a set, or of a part of it, for each set, head and query.
 
-    One state serves one step: a cascade of L steps reads the set L times. Averaging the results
-    of chunks is wrong; merging their states is exact.
+    The state of a set is the merged state of its chunks, exactly. (The mean of the results of the chunks is not the
+    result of the set.) One state serves one step, so a cascade of L steps reads the set L times.
 
     Shapes:
-        largest   (B, H, K, 1)     -inf while nothing was seen
+        largest   (B, H, K, 1)     -inf if there are no elements
         total     (B, H, K, 1)
         weighted  (B, H, K, D)
 
@@ -66,19 +64,19 @@ class AttentionState(NamedTuple):
         values: Float[Tensor, "#B #H N D"],
         mask: Bool[Tensor, "B N"] | None = None,
     ) -> "AttentionState":
-        """The state after seeing the present elements with these scores and values."""
-        if scores.shape[-1] == 0:  # a maximum needs something to be taken over: one absent element
+        """Return the state of the present elements with the given scores and values."""
+        if scores.shape[-1] == 0:  # a maximum over no elements is undefined, so add an absent one
             scores, values = pad(scores, (0, 1), value=-torch.inf), pad(values, (0, 0, 0, 1))
         elif mask is not None:
             scores = scores.masked_fill(~mask[:, None, None, :], -torch.inf)
-        # A shift that cancels in the result, so it carries no gradient.
+        # The shift cancels in the result, so it needs no gradient.
         largest = scores.detach().amax(dim=-1, keepdim=True)  # (B, H, K, 1)
         weights = (scores - finite_or_zero(largest)).exp()  # (B, H, K, N)
         return cls(largest, weights.sum(dim=-1, keepdim=True), weights @ values)
 
     @classmethod
     def empty_like(cls, other: "AttentionState") -> "AttentionState":
-        """The neutral element: nothing was seen."""
+        """Return the state of no elements, which is neutral in ``merge``."""
         return cls(
             torch.full_like(other.largest, -torch.inf),
             torch.zeros_like(other.total),
@@ -86,37 +84,37 @@ class AttentionState(NamedTuple):
         )
 
     def merge(self, other: "AttentionState") -> "AttentionState":
-        """The state of both parts together."""
+        """Return the state of the union of two parts of a set."""
         largest = torch.maximum(self.largest, other.largest)
         shift = finite_or_zero(largest)
-        mine, theirs = (self.largest - shift).exp(), (other.largest - shift).exp()
+        factor, other_factor = (self.largest - shift).exp(), (other.largest - shift).exp()
         return AttentionState(
             largest=largest,
-            total=mine * self.total + theirs * other.total,
-            weighted=mine * self.weighted + theirs * other.weighted,
+            total=factor * self.total + other_factor * other.total,
+            weighted=factor * self.weighted + other_factor * other.weighted,
         )
 
     def mean(self) -> Float[Tensor, "B H K D"]:
-        """The attention-weighted mean of the values; zero where nothing was seen."""
+        """Return the attention-weighted mean of the values; zero for no elements."""
         return self.weighted / torch.where(self.total == 0, 1.0, self.total)
 
     def seen(self) -> Bool[Tensor, "B H K 1"]:
-        """Whether any element was seen."""
+        """Return whether the state contains any element."""
         return self.largest != -torch.inf
 
 
 def finite_or_zero(largest: Tensor) -> Tensor:
-    """Shifting by zero where nothing was seen keeps exp() at exactly 0, in the gradient too."""
+    """Replace -inf by zero, so that ``exp(score - largest)`` of an empty set is exactly 0, and its gradient too."""
     return torch.where(largest == -torch.inf, 0.0, largest)
 
 
 def softmax_over_present(
     scores: Float[Tensor, "B H K N"], mask: Bool[Tensor, "B N"] | None
 ) -> Float[Tensor, "B H K N"]:
-    """Softmax over the present elements; zero everywhere for an empty set."""
+    """Return the softmax over the present elements; all weights of an empty set are zero."""
     if mask is None:
         return scores.softmax(dim=-1)
     absent = ~mask[:, None, None, :]
-    # Where all are absent, the softmax of -inf would be NaN; any finite score serves, since it is silenced after.
-    nothing = absent.all(dim=-1, keepdim=True)
-    return scores.masked_fill(absent & ~nothing, -torch.inf).softmax(dim=-1).masked_fill(absent, 0.0)
+    # The softmax of an empty set would be NaN if all its scores were -inf; its weights are set to zero afterwards.
+    empty = absent.all(dim=-1, keepdim=True)
+    return scores.masked_fill(absent & ~empty, -torch.inf).softmax(dim=-1).masked_fill(absent, 0.0)
