@@ -199,7 +199,7 @@ def test_numbers_that_exceed_single_precision_are_refused():
             "does not exist; SetAnomalyDetector.load reads a folder that SetAnomalyDetector.save wrote",
         ),
         (lambda path: path.write_text("{"), "is not JSON"),
-        (lambda path: path.write_text("[]"), '"format" must be "picaset-estimator"'),
+        (lambda path: path.write_text("[]"), "must hold a JSON object; got list"),
         (lambda path: describe(path, parameters={"wings": 2}), "does not fit a SetAnomalyDetector"),
         (lambda path: describe(path, learned={}), "does not fit a SetAnomalyDetector: 'mean'"),
         (lambda path: describe(path, learned=ONE_FEATURE), "holds the network of another estimator"),

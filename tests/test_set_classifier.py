@@ -378,7 +378,7 @@ def test_sets_of_another_width_are_refused():
     [
         (lambda path: path.unlink(), "does not exist; SetClassifier.load reads a folder that SetClassifier.save wrote"),
         (lambda path: path.write_text("{"), "is not JSON"),
-        (lambda path: path.write_text("[]"), '"format" must be "picaset-estimator"'),
+        (lambda path: path.write_text("[]"), "must hold a JSON object; got list"),
         (
             lambda path: describe(path, estimator="SetRegressor"),
             "describes a SetRegressor; load it with SetRegressor.load",

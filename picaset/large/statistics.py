@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from picaset.operators.absorbed_attention import chunked_backward
+from picaset.operators.absorbed_attention import backward_in_chunks
 from picaset.operators.kernels import blocked_attention, blocked_mean
 from picaset.operators.state import AttentionState, finite_or_zero, without_autocast
 
@@ -206,8 +206,8 @@ class ChunkOfAttention(torch.autograd.Function):
         if values is None:
             grad_keys = torch.empty_like(keys) if ctx.needs_input_grad[1] else None
             part = None if grad_keys is None else grad_keys[:, 0]
-            grad_queries = chunked_backward(
-                queries[:, 0], keys[:, 0], mask, mean[:, 0], log[:, 0], grad_mean[:, 0], part, beta=False
+            grad_queries = backward_in_chunks(
+                queries[:, 0], keys[:, 0], mask, mean[:, 0], log[:, 0], grad_mean[:, 0], part, accumulate=False
             )
             return grad_queries[:, None], grad_keys, None, None, None, None
         # Not the backward pass of the blocked kernel, which exists on the CPU alone.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import get_args
 
 from picaset.lab.experiments.profiles import builders
-from picaset.lab.networks.image_stems import APART
+from picaset.lab.networks.image_stems import PIXELS_PER_PLACE
 from picaset.lab.networks.scene_decoders import (
     AttentionDecoder,
     CascadeDecoder,
@@ -22,7 +22,7 @@ from picaset.lab.training.experiment import Training
 from picaset.networks.configuration import ModuleConfig
 
 DIM = 64
-DESCENT = ModuleConfig.of(DescentDecoder, dim=DIM, num_places=(64 // APART) ** 2, num_steps=10)
+DESCENT = ModuleConfig.of(DescentDecoder, dim=DIM, num_places=(64 // PIXELS_PER_PLACE) ** 2, num_steps=10)
 CASCADE = ModuleConfig.of(CascadeDecoder, dim=DIM)
 SLOTS = ModuleConfig.of(SlotDecoder, dim=DIM)
 COMPETING = ModuleConfig.of(CompetingDecoder, dim=DIM, compete="elements", located=False)
@@ -94,7 +94,7 @@ def resized(task: SceneObjects, *, image_size: int, stem: str, dim: int, **decod
     """Return a task whose network has other sizes."""
     changes = {"dim": dim} | {name: value for name, value in decoder.items() if name in task.network["decoder"]}
     if "num_places" in task.network["decoder"]:
-        changes["num_places"] = (image_size // APART) ** 2
+        changes["num_places"] = (image_size // PIXELS_PER_PLACE) ** 2
     network = task.network.replace(
         image_size=image_size, stem=stem, dim=dim, decoder=task.network["decoder"].replace(**changes)
     )

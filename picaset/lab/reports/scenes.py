@@ -187,7 +187,9 @@ def steps_in_training(tasks: Iterable[SceneObjects]) -> str:
     """Return the numbers of steps of each kind of decoder."""
     steps = {"cascades and slots": set[int](), "descents": set[int]()}
     for task in tasks:
-        steps["descents" if "descent" in task.decoder else "cascades and slots"].add(task.num_steps)
+        decoder = task.network["decoder"]
+        if "num_steps" in decoder:
+            steps["descents" if decoder.name == "DescentDecoder" else "cascades and slots"].add(decoder["num_steps"])
     return ", ".join(f"{kind} {' or '.join(map(str, sorted(counts)))}" for kind, counts in steps.items() if counts)
 
 

@@ -107,8 +107,9 @@ def predict(
 ) -> Float[Tensor, "B K V"]:
     """Return the predicted vectors of all images; ``num_steps`` overrides the steps of the decoder."""
     device = next(network.parameters()).device
-    batches = images.split(MAX_IMAGES_PER_BATCH)
-    return torch.cat([network(batch.to(device), num_steps=num_steps).cpu() for batch in batches])
+    starts = range(0, len(images), MAX_IMAGES_PER_BATCH)
+    batches = (images[start : start + MAX_IMAGES_PER_BATCH].to(device) for start in starts)
+    return torch.cat([network(batch, num_steps=num_steps).cpu() for batch in batches])
 
 
 def precisions(predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B K V"]) -> dict[str, float]:

@@ -79,7 +79,8 @@ def predict(
     """Return the probability of each category, averaged over crops; ``shifts`` moves the crop of each example."""
     like = next(network.parameters())
     probabilities = list[Tensor]()
-    for batch, moved in zip(images.split(MAX_EXAMPLES_PER_BATCH), shifts.split(MAX_EXAMPLES_PER_BATCH), strict=True):
+    for start in range(0, len(images), MAX_EXAMPLES_PER_BATCH):
+        batch, moved = (part[start : start + MAX_EXAMPLES_PER_BATCH] for part in (images, shifts))
         predictions = list[Tensor]()
         for offset in look.offsets():
             crops = normalised(crops_at(batch, (moved + torch.tensor(offset)).clamp(-MARGIN, MARGIN))).to(like)

@@ -23,7 +23,7 @@ from picaset.lab.data.ray_tracer import Cameras, project
 from picaset.lab.data.scene_layouts import FEWEST_OBJECTS
 from picaset.lab.data.scenes import MOST_OBJECTS, Objects, Scenes, in_words
 from picaset.lab.data.traced_scenes import STRETCH, trace_scene, usual_cameras
-from picaset.lab.networks.scene_network import SceneNetwork, steps_in_testing
+from picaset.lab.networks.scene_network import SceneNetwork
 from picaset.lab.tasks.scene_scores import mark
 from picaset.studio.background import LazyData, result_or_error
 from picaset.studio.pictures import PICTURE, attention_brightness, encode_png
@@ -302,9 +302,13 @@ class Detectors:
 
     def list_models(self) -> list[NetworkOption]:
         configs = {name: read_config(detector.folder) for name, detector in self.by_name.items()}
-        return [
-            NetworkOption.of(
-                name, num_steps=steps_in_testing(config.get("num_steps", 0), config.get("num_test_steps", 0))
-            )
-            for name, config in configs.items()
-        ]
+        return [NetworkOption.of(name, num_steps=decoder_steps(config)) for name, config in configs.items()]
+
+
+def decoder_steps(config: dict[str, Any]) -> int:
+    """Return the number of steps of a saved network's decoder; 0 if it has no steps."""
+    if not config:
+        return 0
+    if isinstance(config["decoder"], str):  # saved by version 0.1
+        config, _ = SceneNetwork.upgrade(config, {})
+    return config["decoder"]["arguments"].get("num_steps", 0)
