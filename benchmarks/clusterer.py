@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.measure import record
 from picaset import AmortizedMixture
-from picaset.lab.data.gaussian_mixtures import draw_mixtures, generator_for
+from picaset.lab.data.gaussian_mixtures import draw_mixtures, seeded_generator
 
 Method = Callable[[Sequence[np.ndarray], int], list[Any]]
 """A function of sets and a number of components that returns fitted mixtures."""
@@ -71,7 +71,7 @@ def draw(
     """Draw new sets; ``stretch`` widens one axis of every component, and the set is then rotated by a random angle."""
     sets = list[np.ndarray]()
     for index in range(count):
-        generator = generator_for(77, index, sizes[0], number)
+        generator = seeded_generator(77, index, sizes[0], number)
         num_points = int(torch.randint(sizes[0], sizes[1] + 1, (), generator=generator))
         widths = torch.tensor([deviation * stretch, deviation / stretch]).expand(1, number, 2)
         points, _ = draw_mixtures(1, num_points, generator=generator, num_components=number, deviation=widths)

@@ -29,7 +29,7 @@ from sklearn.svm import OneClassSVM
 
 from benchmarks.measure import machine_limits, record
 from picaset import SetAnomalyDetector
-from picaset.tables.example_shelves import along_lines
+from picaset.tables.example_shelves import draw_sets_along_lines
 
 TRAINING_SIZES, TEST_SIZES = (6, 10, 14), (4, 8, 12, 24, 48)
 """Sizes of the training sets, and of the test sets."""
@@ -106,7 +106,7 @@ if __name__ == "__main__":
     parser.add_argument("--only", default="", help="measure only methods whose name contains this")
     arguments = parser.parse_args()
     rows = list[dict[str, object]]()
-    for kind, draw in (("around points", around_points), ("along lines", along_lines)):
+    for kind, draw in (("around points", around_points), ("along lines", draw_sets_along_lines)):
         generator = np.random.default_rng(0)
         training = [
             elements for size in TRAINING_SIZES for elements in draw(arguments.sets, size, generator=generator)[0]

@@ -89,9 +89,9 @@ def set_points(page: Page, count: int) -> None:
 
 
 def draw(count: int) -> list[list[float]]:
-    from picaset.lab.data.gaussian_mixtures import draw_mixtures, generator_for
+    from picaset.lab.data.gaussian_mixtures import draw_mixtures, seeded_generator
 
-    points, _ = draw_mixtures(1, count, generator=generator_for(1, 0))
+    points, _ = draw_mixtures(1, count, generator=seeded_generator(1, 0))
     return points[0].tolist()
 
 

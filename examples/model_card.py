@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from picaset.files import replacing
+from picaset.files import atomic_write
 from picaset.lab.reports.records import Record, read_record, training_command
 from picaset.lab.reports.table import group_digits
 from picaset.networks.pretrained import PretrainedNetwork
@@ -59,7 +59,7 @@ def common_fields(name: str, record: Record, network: PretrainedNetwork) -> dict
 def write_network(network: PretrainedNetwork, card: str, out: Path) -> None:
     """Write the network in half precision, and its card."""
     network.half().save_pretrained(out)
-    with replacing(out / "README.md") as unfinished:
+    with atomic_write(out / "README.md") as unfinished:
         unfinished.write_text(card)
 
 

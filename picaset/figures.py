@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from picaset.extras import require
-from picaset.files import made_folder, replacing
+from picaset.files import atomic_write, create_folder
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Palette of Okabe and Ito, which colour-blind readers can distinguish."""
@@ -20,10 +20,10 @@ def new_figure(width: int | float, height: int | float) -> Any:
 
 def write_figure(figure: Any, folder: Path, name: str) -> list[Path]:
     """Write ``name.svg`` and ``name.png`` into a folder and return their paths."""
-    made_folder(folder)
+    create_folder(folder)
     svg, png = (folder / f"{name}.{suffix}" for suffix in ("svg", "png"))
     for path in (png, svg):
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             figure.savefig(temporary, format=path.suffix[1:], dpi=150)
         figure.set_layout_engine("none")  # both files get the layout of the first
     return [svg, png]

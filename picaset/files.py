@@ -30,7 +30,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return cast(dict[str, Any], content)
 
 
-def made_folder(path: Path) -> Path:
+def create_folder(path: Path) -> Path:
     """Create a folder and its parents if they do not exist, and return its path."""
     if (file := next((part for part in (path, *path.parents) if part.is_file()), None)) is not None:
         raise ValueError(f"{file} is a file; a folder is needed to write to.")
@@ -39,13 +39,13 @@ def made_folder(path: Path) -> Path:
 
 
 @contextmanager
-def replacing(path: Path) -> Generator[Path]:
+def atomic_write(path: Path) -> Generator[Path]:
     """Write to a temporary file beside ``path`` that is synced and renamed to ``path`` if no error occurs.
 
     Example:
         >>> import tempfile
         >>> target = Path(tempfile.mkdtemp()) / "notes.txt"
-        >>> with replacing(target) as temporary:
+        >>> with atomic_write(target) as temporary:
         ...     _ = temporary.write_text("complete or absent")
         >>> target.read_text()
         'complete or absent'

@@ -37,7 +37,7 @@ from picaset import (
     SumPool,
     em_step,
 )
-from picaset.large.rules import attend_large, read_large
+from picaset.large.rules import apply_streamed, attend_large
 from tests import reference
 
 DIM, OUT, HEADS, TEMPLATES, INDUCING = 6, 10, 2, 3, 4
@@ -83,8 +83,8 @@ class BlockAsPool(nn.Module):
         return self.block(self.queries.expand(num_sets, -1, -1), elements, mask)
 
 
-@read_large.register
-def _(operator: AskedBy, large):
+@apply_streamed.register
+def _(operator: BlockAsPool, large):
     return attend_large(operator.block, operator.queries.expand(large.sets, -1, -1), large)
 
 
@@ -115,9 +115,9 @@ class OneOutput(nn.Module):
         return self.operator(elements, mask)[self.index]
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: OneOutput, large):
-    return read_large(operator.operator, large)[operator.index]
+    return apply_streamed(operator.operator, large)[operator.index]
 
 
 class EMStep(nn.Module):

@@ -13,7 +13,7 @@ import torch
 import uvicorn
 from starlette.testclient import TestClient
 
-from picaset.lab.data.scenes import DIM
+from picaset.lab.data.scenes import VECTOR_DIM
 from picaset.lab.networks.odd_one_out import WEIGHTS, OddOneOutNetwork
 from picaset.lab.networks.scene_network import SceneDecoder, SceneNetwork
 from picaset.lab.networks.view_classifier import ViewClassifier
@@ -99,7 +99,7 @@ def small_networks(folder: Path) -> Path:
     SetTransformer(16, 5, **bag).save_pretrained(folder / "viewpoints_set_transformer")
     DeepSets(16, 5, dim=16).save_pretrained(folder / "viewpoints_deep_sets")
     for name, decoder in SCENE_DECODERS.items():
-        SceneNetwork(DIM, dim=16, image_size=32, decoder=decoder).save_pretrained(folder / f"scenes_{name}")
-    ours = SceneNetwork(DIM, dim=16, image_size=32, decoder="competing", positions="waves", every_step=True)
+        SceneNetwork(VECTOR_DIM, dim=16, image_size=32, decoder=decoder).save_pretrained(folder / f"scenes_{name}")
+    ours = SceneNetwork(VECTOR_DIM, dim=16, image_size=32, decoder="competing", positions="waves", every_step=True)
     ours.save_pretrained(folder / "scenes_ours")
     return folder

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from picaset import AmortizedMixture
 from picaset.estimators import initialization
-from picaset.lab.data.gaussian_mixtures import benchmark, draw_mixtures
+from picaset.lab.data.gaussian_mixtures import benchmark_sets, draw_mixtures
 from picaset.networks.mixture_proposer import MixtureProposer
 
 ONLY_IN_THE_PLANE = dict.fromkeys(
@@ -44,7 +44,7 @@ def test_it_is_an_estimator_as_scikit_learn_wants_them(estimator, check):
 
 
 def sets_of(count: int, *, sizes=(300, 600), num_components: int = 4, seed: int = 5) -> list[np.ndarray]:
-    batches = benchmark(count, sizes=sizes, seed=seed, num_components=num_components)
+    batches = benchmark_sets(count, sizes=sizes, seed=seed, num_components=num_components)
     return [points.double().numpy() for batch, _ in batches for points in batch]
 
 
@@ -228,7 +228,7 @@ def test_a_trained_network_is_found_and_preferred_when_it_is_the_smallest_that_f
         initialization.find_proposer(dim_in=3, num_components=2)
     for most in (5, 3):
         MixtureProposer(dim_in=3, max_components=most, dim=16).save_pretrained(tmp_path / "run")
-        assert initialization.register(tmp_path / "run") == tmp_path / "mine" / f"clusterer_3d_{most}"
+        assert initialization.register_proposer(tmp_path / "run") == tmp_path / "mine" / f"clusterer_3d_{most}"
     assert initialization.find_proposer(dim_in=3, num_components=2).max_components == 3
     assert initialization.find_proposer(dim_in=3, num_components=4).max_components == 5
     random = np.random.default_rng(0)
@@ -240,5 +240,5 @@ def test_registering_something_else_replaces_nothing(tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="is not the description of a picaset network"):
-        initialization.register(tmp_path / "other")
+        initialization.register_proposer(tmp_path / "other")
     assert not (tmp_path / "mine").exists()

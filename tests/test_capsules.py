@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from picaset.lab.networks.capsules import (
     PUBLISHED_SIZES,
-    SMALL,
+    SMALL_SIZES,
     CapsuleLayer,
     CapsuleNetwork,
     em_routing,
@@ -132,7 +132,7 @@ def test_the_published_network_has_its_published_size():
     assert sum(weight.numel() for weight in CapsuleNetwork(5, sizes=PUBLISHED_SIZES).parameters()) == pytest.approx(
         310_000, rel=0.05
     )
-    assert CapsuleNetwork(5, sizes=SMALL).config["sizes"] == list(SMALL)
+    assert CapsuleNetwork(5, sizes=SMALL_SIZES).config["sizes"] == list(SMALL_SIZES)
 
 
 def test_a_saved_capsule_network_gives_the_same_numbers(tmp_path):

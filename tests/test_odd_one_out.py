@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.odd_one_out import ODD_ONE_OUT, ROWS
-from picaset.lab.tasks.odd_one_out import NETWORK, OddOneOut, found_of, odd_one_out_loss
+from picaset.lab.tasks.odd_one_out import NETWORK, OddOneOut, detection_scores, odd_one_out_loss
 from picaset.lab.training.loop import resume, start
 from tests.celeba_files import write_celeba
 
@@ -104,7 +104,7 @@ def test_areas_are_those_of_scikit_learn_over_all_elements_together():
     generator = torch.Generator().manual_seed(0)
     scores, odd = torch.rand(50, 7, generator=generator), torch.randint(7, (50,), generator=generator)
     truth = torch.nn.functional.one_hot(odd, 7).flatten()
-    found = found_of(scores, odd)
+    found = detection_scores(scores, odd)
     assert found["auroc"] == pytest.approx(roc_auc_score(truth, scores.flatten()), abs=1e-5)
     assert found["aupr"] == pytest.approx(average_precision_score(truth, scores.flatten()), abs=1e-5)
 
@@ -112,8 +112,8 @@ def test_areas_are_those_of_scikit_learn_over_all_elements_together():
 def test_a_perfect_network_scores_one_and_random_guessing_what_chance_gives():
     odd = torch.arange(4000) % 8
     perfect = torch.nn.functional.one_hot(odd, 8).float()
-    assert found_of(perfect, odd) == {"auroc": 1.0, "aupr": 1.0, "top1": 1.0}
-    guessed = found_of(torch.rand(4000, 8, generator=torch.Generator().manual_seed(0)), odd)
+    assert detection_scores(perfect, odd) == {"auroc": 1.0, "aupr": 1.0, "top1": 1.0}
+    guessed = detection_scores(torch.rand(4000, 8, generator=torch.Generator().manual_seed(0)), odd)
     assert guessed == pytest.approx({"auroc": 0.5, "aupr": 0.125, "top1": 0.125}, abs=0.02)
 
 
@@ -154,7 +154,7 @@ def test_a_few_steps_find_the_odd_one_more_often_than_chance():
         task.loss(network, task.batch(step, seed=0, num_examples=1, progress=0.0)).backward()
         optimizer.step()
     vectors = task.vectors(network.eval(), "train")
-    assert found_of(*task.scored(network, vectors, task.sets("train", 200)))["auroc"] > 0.56
+    assert detection_scores(*task.scored(network, vectors, task.sets("train", 200)))["auroc"] > 0.56
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import pytest
 from picaset.lab.data.drawn_faces import ATTRIBUTES, NOT_WHEN_BALD, Portraits, draw_faces
 from picaset.lab.data.face_sets import (
     PARTS,
-    album_of,
+    album_from_sets,
+    augment_faces,
     draw_album,
     draw_odd_sets,
     fixed_sets,
-    pairs_with_enough,
-    shaken,
+    usable_pairs,
 )
 
 FACES = draw_faces(320, seed=3)
@@ -74,17 +74,17 @@ def test_all_but_one_have_both_attributes_and_one_has_neither(set_size: int):
 
 
 def test_pairs_have_enough_images():
-    pairs = pairs_with_enough(FACES.attributes, 30)
+    pairs = usable_pairs(FACES.attributes, 30)
     for first, second in pairs:
         assert first < second
         assert (FACES.attributes[:, first] & FACES.attributes[:, second]).sum() >= 29
-    assert 0 < len(pairs) < len(pairs_with_enough(FACES.attributes, 8))
+    assert 0 < len(pairs) < len(usable_pairs(FACES.attributes, 8))
 
 
 @pytest.mark.parametrize("set_size", [0, 2, 65])
 def test_sets_too_small_or_too_large_are_refused(set_size: int):
     with pytest.raises(ValueError, match=f"A set must have from 3 to 64 images; got {set_size}"):
-        pairs_with_enough(FACES.attributes, set_size)
+        usable_pairs(FACES.attributes, set_size)
 
 
 def test_too_few_images_are_refused():
@@ -121,13 +121,13 @@ def test_an_album_has_each_image_once_and_its_sets_are_odd_sets():
 
 def test_fixed_sets_have_images_of_their_own():
     sets = fixed_sets(FACES, "train", 3, 5)
-    album = album_of(FACES, sets)
+    album = album_from_sets(FACES, sets)
     assert np.array_equal(album.images[album.members], FACES.images[sets.members])
 
 
 def test_shaken_images_are_mirrored_and_moved_a_little():
     images = FACES.images[:40]
-    moved = shaken(images, np.random.default_rng(0))
+    moved = augment_faces(images, np.random.default_rng(0))
     assert moved.shape == images.shape
     assert not np.array_equal(moved, images)
     for before, after in zip(images, moved, strict=True):

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from picaset import DeepSets, Picaso, SetTransformer
-from picaset.files import replacing
+from picaset.files import atomic_write
 from picaset.networks.configuration import Configurable, ModuleConfig
 
 NETWORKS = {
@@ -154,7 +154,7 @@ def test_an_interrupted_replacement_leaves_nothing_behind(tmp_path):
     (tmp_path / "notes").write_text("old")
 
     def write_half() -> None:
-        with replacing(tmp_path / "notes") as unfinished:
+        with atomic_write(tmp_path / "notes") as unfinished:
             unfinished.write_text("half of the n")
             raise KeyboardInterrupt
 
@@ -168,7 +168,7 @@ def test_two_threads_that_write_one_file_do_not_spoil_it(tmp_path):
     both = threading.Barrier(2)
 
     def write(letter):
-        with replacing(tmp_path / "notes") as unfinished:
+        with atomic_write(tmp_path / "notes") as unfinished:
             both.wait(timeout=10)
             unfinished.write_text(letter * 1000)
             both.wait(timeout=10)

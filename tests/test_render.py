@@ -18,14 +18,14 @@ from picaset.lab.data.ray_tracer import (
     Lamps,
     Solids,
     blocked,
-    light,
     nearest,
     project,
     rays,
     render,
-    see,
+    shade,
+    trace_rays,
 )
-from picaset.lab.data.toys import GRIDS, Grid, build_toy, load_toys, photograph, render_toys, rotation
+from picaset.lab.data.toys import GRIDS, Grid, build_toy, load_toys, render_toy, render_toys, rotation
 from picaset.lab.data.views import LABELS, TRAINING_INSTANCES
 
 SIZE = (33, 41)
@@ -124,7 +124,7 @@ def test_every_hit_is_on_the_surface_and_faces_the_ray(kind):
 
 
 def test_the_silhouette_of_a_ball_is_the_disc_that_its_distance_gives():
-    seen = see(solids(BALL), camera((0.0, -5.0, 1.0)), BACKGROUND, size=(200, 200), samples=1)
+    seen = trace_rays(solids(BALL), camera((0.0, -5.0, 1.0)), BACKGROUND, size=(200, 200), samples=1)
     share = float((seen.owner == 0).float().mean())
     radius = math.tan(math.asin(1 / 5)) / math.tan(math.radians(25))  # of the disc, where half the picture is 1
     assert share == pytest.approx(math.pi * radius**2 / 4, rel=0.01)
@@ -155,12 +155,12 @@ def test_stretched_pixels_show_a_wide_picture_in_a_square():
 
 
 def test_a_camera_that_looks_straight_down_sees():
-    seen = see(solids(BALL), camera((0.0, 0.0, 6.0), (0.0, 0.0, 0.0)), BACKGROUND, size=SIZE)
+    seen = trace_rays(solids(BALL), camera((0.0, 0.0, 6.0), (0.0, 0.0, 0.0)), BACKGROUND, size=SIZE)
     assert {0, GROUND} == set(seen.owner.unique().tolist())
 
 
 def test_behind_the_horizon_is_the_sky():
-    seen = see(solids(BALL), camera((0.0, -5.0, 1.0), degrees=90.0), BACKGROUND, size=SIZE, samples=1)
+    seen = trace_rays(solids(BALL), camera((0.0, -5.0, 1.0), degrees=90.0), BACKGROUND, size=SIZE, samples=1)
     owner = seen.owner.reshape(SIZE)
     assert set(owner[0].tolist()) == {SKY}
     assert set(owner[-1].tolist()) == {GROUND}
@@ -190,8 +190,8 @@ def test_what_lies_behind_a_lamp_casts_no_shadow():
 def test_lit_and_shadowed_ground_have_the_light_that_reaches_them():
     lamps = Lamps(torch.tensor([[[0.0, 0.0, 1000.0]]]), torch.tensor([[0.5]]), torch.tensor([0.25]))
     scene = solids(("ellipsoid", (0, 0, 3), (1, 1, 1)))
-    seen = see(scene, camera((0.0, -6.0, 1.5), (0.0, 0.0, 0.0)), BACKGROUND, size=(101, 101), samples=1)
-    found = light(seen, scene, lamps)[0, :, 0]
+    seen = trace_rays(scene, camera((0.0, -6.0, 1.5), (0.0, 0.0, 0.0)), BACKGROUND, size=(101, 101), samples=1)
+    found = shade(seen, scene, lamps)[0, :, 0]
     on_ground = seen.owner[0] == GROUND
     distance = seen.point[0, :, :2].square().sum(dim=1).sqrt()
     in_shadow, lit = on_ground & (distance < 0.95), on_ground & (distance > 1.05) & (distance < 20)
@@ -284,7 +284,7 @@ def test_instances_of_a_family_differ_and_stay_the_same(category):
 def test_toys_are_in_the_picture_and_not_at_its_edge(category):
     grid = Grid(elevations=(0, 8), azimuths=(0, 10), lightings=(4,))
     for instance in (0, 4, 7):
-        images = photograph(category, instance, grid, seed=2021).float()
+        images = render_toy(category, instance, grid, seed=2021).float()
         table = images[..., :4, :4].mean()
         dark = (images < 0.8 * table).float()
         assert 0.02 < float(dark.mean()) < 0.5, instance

@@ -10,7 +10,7 @@ from PIL import Image
 
 from picaset.lab.data.clevr import read_clevr
 from picaset.lab.data.scenes import to_vectors
-from picaset.lab.data.traced_scenes import cameras_of, load_traced_scenes
+from picaset.lab.data.traced_scenes import load_traced_scenes, scene_cameras
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.scenes import ROWS, SCENES, VARIANTS
 from picaset.lab.reports import scenes as tables
@@ -177,7 +177,7 @@ def test_what_is_found_missed_and_invented_is_marked_where_it_is():
     assert sum("(missed)" in words for _, _, words in lines) == 2
     assert sum("(wrong)" in words for _, _, words in lines) == 1
     assert all(0 <= x <= 1 and 0 <= y <= 1 for _, x, y in picture.marks)
-    assert cameras_of(2, seed=SEEDS["test"]).position.shape == (2, 3)
+    assert scene_cameras(2, seed=SEEDS["test"]).position.shape == (2, 3)
 
 
 def test_an_image_is_drawn_as_wide_as_it_was(small_clevr, tmp_path):

@@ -16,13 +16,13 @@ import picaset
 from picaset.cli import main
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.estimators.synthetic_anomalies import labelled_examples, swapped_examples
-from picaset.tables.example_shelves import along_lines, shelves
+from picaset.tables.example_shelves import draw_sets_along_lines, example_shelves
 
 
 @cache
 def training_sets() -> list[np.ndarray]:
     generator = np.random.default_rng(0)
-    return [one for size in (6, 10, 14) for one in along_lines(100, size, generator=generator)[0]]
+    return [one for size in (6, 10, 14) for one in draw_sets_along_lines(100, size, generator=generator)[0]]
 
 
 @cache
@@ -39,7 +39,7 @@ def found(scores: list[np.ndarray], odd: np.ndarray) -> float:
 @pytest.mark.parametrize("size", [5, 8, 20])
 def test_planted_elements_are_found_in_sets_of_other_sizes_than_in_training(size: int):
     # Each element is ordinary by itself and no further from the middle than others: only its set gives it away.
-    sets, odd = along_lines(100, size, generator=np.random.default_rng(size))
+    sets, odd = draw_sets_along_lines(100, size, generator=np.random.default_rng(size))
     ours = found(fitted().score_elements(sets), odd)
     rows = np.concatenate(sets)
     forest = -IsolationForest(random_state=0, n_estimators=50).fit(np.concatenate(training_sets())).score_samples(rows)
@@ -50,7 +50,7 @@ def test_planted_elements_are_found_in_sets_of_other_sizes_than_in_training(size
 
 
 def test_scores_follow_the_order_of_the_elements_and_know_nothing_of_other_sets():
-    sets, _ = along_lines(3, 9, generator=np.random.default_rng(1))
+    sets, _ = draw_sets_along_lines(3, 9, generator=np.random.default_rng(1))
     order = np.random.default_rng(2).permutation(9)
     expected = fitted().score_elements(sets)
     assert np.allclose(fitted().score_elements([sets[0][order]])[0], expected[0][order], atol=1e-4)
@@ -64,13 +64,13 @@ def test_sets_of_any_size_are_scored_at_once():
 
 
 def test_odd_is_what_scores_above_the_threshold():
-    sets, _ = along_lines(5, 9, generator=np.random.default_rng(1))
+    sets, _ = draw_sets_along_lines(5, 9, generator=np.random.default_rng(1))
     for scores, odd in zip(fitted().score_elements(sets), fitted().predict(sets), strict=True):
         assert np.array_equal(odd, scores > 0)
 
 
 def test_a_given_contamination_is_the_share_called_odd():
-    sets, _ = along_lines(30, 10, generator=np.random.default_rng(1))
+    sets, _ = draw_sets_along_lines(30, 10, generator=np.random.default_rng(1))
     detector = SetAnomalyDetector(dim=8, max_iter=3, contamination=0.1, random_state=0)
     assert np.concatenate(detector.fit_predict(sets)).mean() == pytest.approx(0.1, abs=0.01)
 
@@ -128,7 +128,7 @@ def test_parts_of_labelled_sets_keep_their_labels():
 def test_a_detector_read_back_gives_the_same_scores(tmp_path):
     fitted().save(tmp_path / "detector")
     again = SetAnomalyDetector.load(tmp_path / "detector")
-    sets, _ = along_lines(4, 9, generator=np.random.default_rng(1))
+    sets, _ = draw_sets_along_lines(4, 9, generator=np.random.default_rng(1))
     for one, other in zip(again.score_elements(sets), fitted().score_elements(sets), strict=True):
         assert np.array_equal(one, other)
     assert again.get_params() == fitted().get_params()
@@ -224,7 +224,7 @@ def describe(path, **changes) -> None:
 
 
 def write_shelves(path) -> None:
-    table = shelves(30)
+    table = example_shelves(30)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(table.columns)

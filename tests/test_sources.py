@@ -345,7 +345,7 @@ def test_wrong_options_are_refused(elements, pool):
         stream(encoder, elements[:22].view(2, 11, DIM), sink="never.npy")
     large = LargeSet(InMemory(elements), Reading(4, torch.float32, torch.device("cpu")))
     with raises(ValueError, "the other set must be derived from this one by maps."):
-        large.map(torch.relu).beside(large)
+        large.map(torch.relu).concatenate_features(large)
 
 
 def test_encoded_elements_go_where_they_are_wanted(elements, tmp_path):

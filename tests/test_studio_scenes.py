@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from picaset.lab.data.ray_tracer import see
-from picaset.lab.data.scenes import Scenes, from_vectors, in_words
-from picaset.lab.data.traced_scenes import STRETCH, furnish, trace_scene
+from picaset.lab.data.ray_tracer import trace_rays
+from picaset.lab.data.scenes import Scenes, describe_object, from_vectors
+from picaset.lab.data.traced_scenes import VIEW_ASPECT, ray_tracer_inputs, trace_scene
 from picaset.lab.networks.scene_network import SceneNetwork
 from picaset.lab.tasks.scene_scores import SURE
 from picaset.studio.rooms import Settings
@@ -47,7 +47,7 @@ def test_the_last_step_is_what_the_network_sees(here, scene, studio_weights, mod
     last = {one["template"]: one for one in answer["steps"][-1]["predictions"]}
     assert set(last) == set(torch.nonzero(expected.presence[0] > SURE).flatten().tolist())
     for template, one in last.items():
-        assert one["description"] == in_words(expected.properties[0, template].numpy())
+        assert one["description"] == describe_object(expected.properties[0, template].numpy())
         assert one["presence"] == pytest.approx(float(expected.presence[0, template]), abs=1e-3)
     assert len(answer["steps"]) == 4
     assert answer["steps"][0]["attention"] == []
@@ -58,9 +58,11 @@ def test_the_last_step_is_what_the_network_sees(here, scene, studio_weights, mod
 def test_what_is_there_is_told_with_its_place_in_the_picture(here, scene):
     there = here.client.post("/api/scenes/predict", json={"model": "pb3", "scene": SCENE}).json()["objects"]
     assert [thing["description"] for thing in there] == [
-        in_words(properties) for properties in scene.objects.properties[0, :5].numpy()
+        describe_object(properties) for properties in scene.objects.properties[0, :5].numpy()
     ]
-    owner = see(*furnish(scene.layouts), size=(96, 96), samples=1, stretch=STRETCH).owner.reshape(96, 96)
+    owner = trace_rays(*ray_tracer_inputs(scene.layouts), size=(96, 96), samples=1, stretch=VIEW_ASPECT).owner.reshape(
+        96, 96
+    )
     for number, thing in enumerate(there):
         down, right = torch.nonzero(owner == number).float().mean(dim=0) / 96
         assert thing["position"] == pytest.approx([float(right), float(down)], abs=0.02)
@@ -125,7 +127,7 @@ def test_while_clevr_is_read_whoever_asks_is_told_and_traced_scenes_are_answered
         )
         there = found.client.post("/api/scenes/predict", json=asked).json()["objects"]
         assert [thing["description"] for thing in there] == [
-            in_words(properties) for properties in trace_scene(4, 4).objects.properties[0, :4].numpy()
+            describe_object(properties) for properties in trace_scene(4, 4).objects.properties[0, :4].numpy()
         ]
     assert sorted(sizes) == [32, DISPLAY_SIZE]
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from picaset.lab.data.crops import centre_crops, normalised, patches
-from picaset.lab.data.toys import GRIDS, SEED, Grid, photograph, render_toys
+from picaset.lab.data.crops import centre_crops, normalize_images, patches
+from picaset.lab.data.toys import GRIDS, SEED, Grid, render_toy, render_toys
 from picaset.lab.data.views import CATEGORIES
 from picaset.lab.experiments import experiment
 from picaset.lab.networks.view_classifier import ViewClassifier
@@ -32,7 +32,7 @@ def here(studio_weights):
 
 @pytest.fixture(scope="module")
 def toy():
-    return photograph(3, 2, Grid(elevations=(3,), azimuths=(7,), lightings=(1,)), seed=SEED)
+    return render_toy(3, 2, Grid(elevations=(3,), azimuths=(7,), lightings=(1,)), seed=SEED)
 
 
 def test_the_picture_is_the_toy_as_it_is_rendered(here, toy):
@@ -44,7 +44,7 @@ def test_the_picture_is_the_toy_as_it_is_rendered(here, toy):
 @pytest.mark.parametrize(("model", "kind"), [("pb3", Picaso), ("ours", ViewClassifier)])
 def test_an_answer_is_what_the_network_says_of_the_middle_of_the_picture(here, toy, studio_weights, model, kind):
     network = kind.from_pretrained(studio_weights / f"viewpoints_{model}").eval()
-    crop = normalised(centre_crops(toy[:, :1]))
+    crop = normalize_images(centre_crops(toy[:, :1]))
     with torch.no_grad():
         shown = patches(crop) if model == "pb3" else crop
         expected, attention = network(shown).flatten().softmax(dim=0), network.trace(shown).attention

@@ -7,12 +7,12 @@ import torch
 from picaset.lab.data import traced_scenes
 from picaset.lab.data.ray_tracer import rays
 from picaset.lab.data.scene_layouts import RADII, draw_layouts, ground_directions
-from picaset.lab.data.scenes import PROPERTIES, in_words
+from picaset.lab.data.scenes import PROPERTIES, describe_object
 from picaset.lab.data.traced_scenes import (
     COLOURS,
-    STRETCH,
-    furnish,
+    VIEW_ASPECT,
     load_traced_scenes,
+    ray_tracer_inputs,
     trace_block,
     visible_layouts,
 )
@@ -49,7 +49,7 @@ def test_left_and_behind_are_never_in_doubt(layouts):
 
 
 def test_ground_directions_are_those_of_the_camera(layouts):
-    _, cameras, _ = furnish(layouts)
+    _, cameras, _ = ray_tracer_inputs(layouts)
     ahead, right = ground_directions(layouts.cameras)[0]
     corners = rays(cameras, size=(1, 2))[0].numpy()  # left and right of the middle
     assert (corners[1] - corners[0])[:2] @ right > 0
@@ -59,7 +59,7 @@ def test_ground_directions_are_those_of_the_camera(layouts):
 def test_objects_stand_on_the_ground_inside_the_square(layouts):
     assert np.abs(layouts.places[layouts.present]).max() <= 3
     assert set(layouts.radii[layouts.present].tolist()) == set(RADII.tolist())
-    solids, _, _ = furnish(layouts)
+    solids, _, _ = ray_tracer_inputs(layouts)
     present = torch.as_tensor(layouts.present)
     assert torch.equal(solids.centre[..., 2][present], solids.half_size[..., 2][present])
 
@@ -130,7 +130,7 @@ def test_an_interrupted_rendering_leaves_nothing_behind(tmp_path, small_blocks, 
 
 def in_the_picture(layouts, size: int) -> np.ndarray:
     """Row and column of every object's centre, by the camera's geometry alone."""
-    solids, cameras, _ = furnish(layouts)
+    solids, cameras, _ = ray_tracer_inputs(layouts)
     away = (solids.centre - cameras.position[:, None]).double().numpy()
     ahead = -layouts.cameras / np.linalg.norm(layouts.cameras, axis=1, keepdims=True)
     right = np.cross(ahead, [0, 0, 1])
@@ -139,7 +139,7 @@ def in_the_picture(layouts, size: int) -> np.ndarray:
     depth, across, above = (np.einsum("bkx,bx->bk", away, axis) for axis in (ahead, right, up))
     reach = np.tan(np.deg2rad(49.1) / 2)
     column = (across / depth / reach + 1) / 2 * size
-    row = (1 - STRETCH * above / depth / reach) / 2 * size
+    row = (1 - VIEW_ASPECT * above / depth / reach) / 2 * size
     return np.stack([row, column], axis=-1)
 
 
@@ -180,7 +180,7 @@ def test_metal_is_told_from_rubber_by_a_highlight():
 
 
 def test_properties_are_said_in_words():
-    assert in_words([0, 0, 0, 0]) == "small gray rubber cube"
+    assert describe_object([0, 0, 0, 0]) == "small gray rubber cube"
 
 
 def test_no_scenes_are_refused(tmp_path):

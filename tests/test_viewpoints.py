@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from picaset.cli import main
-from picaset.lab.data.crops import augmented, centre_crops, normalised
+from picaset.lab.data.crops import augment, centre_crops, normalize_images
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.viewpoints import ELEVATION_AUGMENTATION, ROWS, VIEW_CLASSIFIER, for_split, quick
 from picaset.lab.networks.image_stems import ConvolutionalStem
@@ -29,7 +29,7 @@ class Oracle(nn.Module):
     def __init__(self, images: torch.Tensor, labels: torch.Tensor, wrong: torch.Tensor | None = None) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(()))
-        self.images, self.labels = normalised(images), labels.clone()
+        self.images, self.labels = normalize_images(images), labels.clone()
         if wrong is not None:
             self.labels[wrong] = (self.labels[wrong] + 1) % 5
 
@@ -82,7 +82,7 @@ def test_training_never_sees_a_novel_viewpoint_or_a_test_object(split, monkeypat
 
     def remembered(images, augmentation, *, generator):
         seen.append(images)
-        return augmented(images, augmentation, generator=generator)
+        return augment(images, augmentation, generator=generator)
 
     monkeypatch.setattr("picaset.lab.tasks.viewpoints.augmented", remembered)
     task = replace(TINY, split=split, network=VIEW_CLASSIFIER.replace(channels_in=2, dim=16), stereo=True)

@@ -10,11 +10,11 @@ from torch.testing import assert_close
 from picaset.lab.data.crops import (
     CROP,
     Augmentation,
-    augmented,
+    augment,
     centre_crops,
     crops_at,
     erase,
-    normalised,
+    normalize_images,
     patches,
     random_shifts,
     warp,
@@ -80,23 +80,23 @@ def test_shifts_reach_their_bounds_and_no_further(generator):
 
 
 def test_every_image_is_normalised_by_itself(images):
-    found = normalised(images)
+    found = normalize_images(images)
     assert_close(found.mean(dim=(2, 3)), torch.zeros(3, 2), atol=1e-5, rtol=0)
     assert_close(found.square().mean(dim=(2, 3)), torch.ones(3, 2), atol=1e-3, rtol=0)
-    assert torch.equal(normalised(torch.full((1, 1, 4, 4), 7.0)), torch.zeros(1, 1, 4, 4))
+    assert torch.equal(normalize_images(torch.full((1, 1, 4, 4), 7.0)), torch.zeros(1, 1, 4, 4))
 
 
 def test_patches_are_the_squares_of_the_image(images):
-    crops = normalised(centre_crops(images))
+    crops = normalize_images(centre_crops(images))
     found = patches(crops)
     assert found.shape == (3, 64, 32)
     assert torch.equal(found[1, 8 * 2 + 5], crops[1, :, 8:12, 20:24].flatten())
 
 
 def test_without_augmentation_a_random_crop_is_a_crop(images):
-    found = augmented(images, Augmentation(), generator=torch.Generator().manual_seed(3))
+    found = augment(images, Augmentation(), generator=torch.Generator().manual_seed(3))
     shifts = random_shifts(3, most=8, generator=torch.Generator().manual_seed(3))
-    assert torch.equal(found, normalised(crops_at(images, shifts)))
+    assert torch.equal(found, normalize_images(crops_at(images, shifts)))
 
 
 def test_an_interpolated_crop_that_is_only_moved_is_the_crop(images, generator):
@@ -138,7 +138,7 @@ EVERYTHING = Augmentation(turn=10.0, scale=0.2, stretch=0.3, mirror=True, contra
 
 def test_augmentation_is_the_same_for_the_same_seed_and_finite(images):
     first, again, other = (
-        augmented(images, EVERYTHING, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+        augment(images, EVERYTHING, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from picaset.estimators.mixture_plot import MOST_SHOWN, Panel, draw_mixtures
+from picaset.estimators.mixture_plot import MAX_PANELS, Panel, draw_mixtures
 from picaset.extras import require
 from picaset.tables.large_table import fits_in_memory, open_large_table
 from picaset.tables.table import read_table
@@ -154,8 +154,8 @@ class Cluster:
         for path in (self.labels, self.parameters, self.plot):
             if path is not None:
                 console.print(f"written: {path}")
-        if self.plot is not None and count > MOST_SHOWN:
-            console.print(f"the figure shows the first {MOST_SHOWN} sets")
+        if self.plot is not None and count > MAX_PANELS:
+            console.print(f"the figure shows the first {MAX_PANELS} sets")
 
 
 def components_table(clustered: Any) -> Table:
@@ -184,7 +184,7 @@ def compare_with_scikit_learn(clustered: Any) -> dict[str, Any]:
     gaussian_mixture = from_scikit_learn("sklearn.mixture", "GaussianMixture")
     scores, seconds = list[float](), 0.0
     for index, mixture in enumerate(clustered.mixtures):
-        points = clustered.of_set(index)
+        points = clustered.points_of_set(index)
         start = time.perf_counter()
         fitted = gaussian_mixture(
             mixture.n_components_, covariance_type=mixture.covariance_type, n_init=10, random_state=0

@@ -56,15 +56,15 @@ class Odd:
             raise ValueError(f"--scores must be a .csv file in a folder that exists; got {self.scores}.")
         require("sklearn", extra="estimators", purpose="picaset odd")
         from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
-        from picaset.estimators.suspicious_rows import find_suspicious
-        from picaset.tables.example_shelves import shelves
+        from picaset.estimators.suspicious_rows import find_suspicious_rows
+        from picaset.tables.example_shelves import example_shelves
 
-        table = shelves() if self.file is None else read_table(self.file)
+        table = example_shelves() if self.file is None else read_table(self.file)
         if self.detector is None:
             detector = SetAnomalyDetector(max_iter=self.steps, random_state=self.seed, verbose=not self.json)
         else:
             detector = SetAnomalyDetector.load(self.detector)
-        result = find_suspicious(
+        result = find_suspicious_rows(
             table, detector, set_column=self.set, columns=self.columns, fitted=self.detector is not None
         )
         if self.save is not None:

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from torch import Tensor
 
-from picaset.files import replacing
+from picaset.files import atomic_write
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.large.stream import stream
 from picaset.networks.pretrained import PretrainedNetwork, read_description
@@ -56,7 +56,7 @@ class Pool:
             raise ValueError(str(error)) from None
         prediction = to_rows(result)
         if self.out is not None:
-            with replacing(self.out) as unfinished, unfinished.open("wb") as written:
+            with atomic_write(self.out) as unfinished, unfinished.open("wb") as written:
                 np.save(written, prediction.numpy())
         rows = [[float(value) for value in row] for row in prediction]
         lines = ("  ".join(f"{value: .5g}" for value in row) for row in rows)

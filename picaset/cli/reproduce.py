@@ -10,7 +10,7 @@ import tyro
 
 from picaset.cli.report import RUNS, warn, write_and_print
 from picaset.extras import require
-from picaset.files import made_folder, replacing
+from picaset.files import atomic_write, create_folder
 from picaset.lab.data.folders import MissingDataError, use_data_root
 from picaset.lab.experiments import Profile, experiment
 from picaset.lab.experiments.tables import TABLES, tables_named
@@ -115,6 +115,6 @@ class Reproduce:
         num_sets, sizes = (20, (30, 60)) if self.profile == "smoke" else (1000, (300, 600))
         rows = [evaluate_scikit_learn(num_starts=starts, num_sets=num_sets, sizes=sizes) for starts in (1, 10)]
         environment = describe_environment(data=f"generated: {num_sets} sets", devices=1)
-        made_folder(self.runs)
-        with replacing(self.runs / name) as unfinished:
+        create_folder(self.runs)
+        with atomic_write(self.runs / name) as unfinished:
             unfinished.write_text(json.dumps({"environment": environment, "rows": rows}) + "\n")

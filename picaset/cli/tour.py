@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from picaset.files import made_folder
+from picaset.files import create_folder
 from picaset.lab.reports.template_walk import draw_template_walk, walk_through_mixture
 from picaset.operators.picaso import PicasoPool
 from picaset.sets import SetBatch
@@ -32,7 +32,7 @@ class Tour:
 
     @torch.no_grad()
     def run(self) -> int:
-        made_folder(self.out)
+        create_folder(self.out)
         console = Console(highlight=False)
         generator = torch.Generator().manual_seed(self.seed)
         sets = [torch.randn(size, 16, generator=generator) for size in (700, 41, 5, 1, 0)]

@@ -10,7 +10,7 @@ import tyro
 from picaset.lab.data.folders import use_data_root
 from picaset.lab.experiments import Profile, experiment
 from picaset.lab.training.experiment import Experiment
-from picaset.lab.training.launch import Launch, is_first
+from picaset.lab.training.launch import Launch, is_first_process
 from picaset.lab.training.loop import resume, start
 from picaset.lab.training.run_directory import RunDirectory, run_name
 
@@ -80,12 +80,12 @@ class Train:
         else:
             chosen = self.build_experiment()
             path = self.out / run_name(chosen.name, chosen.profile, chosen.training.seed)
-            if is_first():
+            if is_first_process():
                 RunDirectory.check_new(path)  # before generating data, which may take minutes
                 if not self.json:
                     print(f"{chosen.name}: {chosen.task.describe_data()}")
             result = start(chosen, path, **options)
-        if not is_first():  # only one of the processes prints
+        if not is_first_process():  # only one of the processes prints
             return 0
         if self.json:
             print(json.dumps({"run": str(path), **result}))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from picaset.estimators.initialization import register
+from picaset.estimators.initialization import register_proposer
 from picaset.lab.experiments import Profile
 from picaset.lab.experiments.clustering import clusterer
 from picaset.lab.training.launch import Launch
@@ -43,5 +43,5 @@ class TrainClusterer:
             resume(path, **launch)
         else:
             start(experiment, path, **launch)
-        print(f"Registered for AmortizedMixture: {register(path / 'checkpoints' / 'best')}")
+        print(f"Registered for AmortizedMixture: {register_proposer(path / 'checkpoints' / 'best')}")
         return 0

@@ -31,7 +31,6 @@ from picaset.estimators.validation import (
     validate_data,
 )
 from picaset.large.large_set import LargeSet
-from picaset.large.reading import watching
 from picaset.operators.canonicalize import canonical_of
 from picaset.operators.mixture import Mixture, joint_log_density
 from picaset.sets import SetBatch, offsets_of
@@ -142,7 +141,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             progress: Whether to show a progress bar for each pass.
         """
         generator = torch.Generator().manual_seed(draw_seed(self.random_state))
-        with watching(progress) as watcher:
+        with watch_passes(progress) as watcher:
             large = open_points(source, chunk=chunk, watcher=watcher)
             sample, count = draw_sample(large, generator)
             self.fit(sample.numpy())

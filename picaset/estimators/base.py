@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from picaset.estimators.validation import BaseEstimator, check_is_fitted, read_sets
-from picaset.files import read_json, replacing
+from picaset.files import atomic_write, read_json
 from picaset.networks.pretrained import PretrainedNetwork
 
 Floats = NDArray[np.float64]
@@ -49,7 +49,7 @@ class SetNetworkEstimator(BaseEstimator):
         learned = {"mean": self.mean_.tolist(), "scale": self.scale_.tolist(), **self._fitted_state()}
         text = describe_estimator(self, learned)
         self.network_.save_pretrained(directory)
-        with replacing(Path(directory) / FILE) as unfinished:
+        with atomic_write(Path(directory) / FILE) as unfinished:
             unfinished.write_text(text)
 
     @classmethod

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picaset.estimators.amortized_mixture import AmortizedMixture
-from picaset.files import replacing
+from picaset.files import atomic_write
 from picaset.tables.large_table import LargeTable
 from picaset.tables.row_sets import ALL_ROWS, group_rows
 from picaset.tables.table import Table
-from picaset.tables.table import columns_of_numbers as columns_of_numbers
 
 Floats = NDArray[np.float64]
 MAX_PLOTTED = 20_000
@@ -48,7 +47,7 @@ class Clustering:
     def num_points(self) -> int:
         return sum(self.sizes)
 
-    def of_set(self, index: int) -> Floats:
+    def points_of_set(self, index: int) -> Floats:
         """Return the points of one set."""
         return self.points[self.members[index]]
 
@@ -76,7 +75,7 @@ class Clustering:
     def write_parameters(self, path: Path) -> None:
         """Write ``parameters`` as JSON or CSV; the suffix decides."""
         entries = self.parameters()
-        with replacing(path) as unfinished, unfinished.open("w", newline="") as file:
+        with atomic_write(path) as unfinished, unfinished.open("w", newline="") as file:
             if path.suffix == ".json":
                 file.write(json.dumps(entries, indent=2) + "\n")
             else:
@@ -109,7 +108,7 @@ class ClusteredFile(Clustering):
 
     def write_labels(self, path: Path) -> None:
         """Write the coordinates of all rows as CSV, with the component of each row and its probability."""
-        with replacing(path) as unfinished, unfinished.open("w", newline="") as file:
+        with atomic_write(path) as unfinished, unfinished.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow([*self.columns, "component", "probability"])
             for points in self.table.chunks():

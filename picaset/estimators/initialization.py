@@ -81,7 +81,7 @@ def find_proposer_in(trained: Path, dim_in: int, num_components: int) -> Mixture
     return MixtureProposer.from_pretrained(min(matches)[1])
 
 
-def register(folder: Path) -> Path:
+def register_proposer(folder: Path) -> Path:
     """Copy a trained network to the user's weights, replacing one with the same coordinates and components."""
     config = read_config(folder)
     target = user_weights() / f"clusterer_{config['dim_in']}d_{config['max_components']}"

@@ -17,9 +17,10 @@ from picaset.estimators.batched_em import LOG2_E, Mixtures, e_step, m_step, poin
 from picaset.estimators.mixture_search import restore
 from picaset.large.file_sources import open_source
 from picaset.large.large_set import LargeSet
-from picaset.large.reading import Reading, Watcher
+from picaset.large.reading import Reading
 from picaset.large.statistics import Sums
 from picaset.operators.canonicalize import Place
+from picaset.progress import Watcher
 
 CALLER = "AmortizedMixture.fit_stream"
 SAMPLE_SIZE = 20_000

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picaset.figures import COLOURS, new_figure
-from picaset.files import replacing
+from picaset.files import atomic_write
 
-MOST_SHOWN = 12
+MAX_PANELS = 12
 """Maximum number of sets in a figure."""
 
 
@@ -27,7 +27,7 @@ class Panel(NamedTuple):
 
 def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path) -> None:
     """Write a figure with one panel for each set; the suffix of ``path`` determines the format."""
-    panels = panels[:MOST_SHOWN]
+    panels = panels[:MAX_PANELS]
     columns = min(len(panels), 4 if len(panels) > 6 else 3)
     rows = math.ceil(len(panels) / columns)
     size = 6.0 if len(panels) == 1 else 3.4
@@ -41,7 +41,7 @@ def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path
         axis.set_ylabel(axis_names[1])
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
-    with replacing(path) as unfinished:
+    with atomic_write(path) as unfinished:
         figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
 
 

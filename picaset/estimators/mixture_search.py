@@ -217,7 +217,7 @@ def initial_mixtures(
     """Return the mixtures that the network proposes and those of k-means++."""
     mixtures = list[Mixtures]()
     if options.proposer is not None and options.num_proposals(num_components):
-        proposals = options.proposer.propose(points, mask, num_components)
+        proposals = options.proposer.propose_canonical(points, mask, num_components)
         mixtures.append(Mixtures(*(part.view(len(points), -1, *part.shape[1:]) for part in proposals)))
     if count := options.num_kmeans_starts(num_components):
         mixtures.append(

@@ -45,7 +45,7 @@ class SuspiciousRows:
         self.table.write_csv(path, extra)
 
 
-def find_suspicious(
+def find_suspicious_rows(
     table: Table, detector: SetAnomalyDetector, *, set_column: str, columns: Sequence[str] = (), fitted: bool = False
 ) -> SuspiciousRows:
     """Score the rows of every set, after fitting the detector to them unless it is already fitted to other sets.

@@ -107,13 +107,13 @@ class LargeSet:
                 return self.concatenated_chunks()
         return cast(Any, Collecting).apply(self, *tracked)
 
-    def keep(self, *, reads: int) -> "LargeSet":
+    def cache(self, *, reads: int) -> "LargeSet":
         """Return the same set, cached on disk if it will be read ``reads`` times and that pays."""
         if reads < 2 or not any(step.costs for step in self.maps) or self.reading.spill == "never":
             return self
         return LargeSet(Spilled(self, reads=reads), self.reading, (), self)
 
-    def beside(self, other: "LargeSet") -> "LargeSet":
+    def concatenate_features(self, other: "LargeSet") -> "LargeSet":
         """Return the set whose features are those of this one followed by those of another that is a map of it."""
         base, derived = self.uncached(), other.uncached()
         added = derived.maps[len(base.maps) :]

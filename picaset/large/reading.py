@@ -13,10 +13,7 @@ from picaset.checks import check_choice, check_positive
 from picaset.large.sources import InMemory, Source
 from picaset.large.statistics import Statistic, Summary
 from picaset.operators.picaso import PicasoPool
-from picaset.progress import Silent, Watcher, watch_passes
-
-watching = watch_passes
-"""The name by which ``picaset.estimators`` imports ``watch_passes``."""
+from picaset.progress import Silent, Watcher
 
 Spill = Literal["auto", "always", "never"]
 

@@ -1,12 +1,12 @@
 """Streaming rules: how each operator is computed on a large set, one pass at a time.
 
-``read_large(operator, large)`` selects the rule by the class of the operator (``functools.singledispatch``); a subclass
-inherits the rule of its base class. To stream an operator or network of your own, register a function of the operator
-and a LargeSet by ``@read_large.register`` in the file that defines the class. The function
+``apply_streamed(operator, large)`` selects the rule by the class of the operator (``functools.singledispatch``); a
+subclass inherits the rule of its base class. To stream an operator or network of your own, register a function of the
+operator and a LargeSet by ``@apply_streamed.register`` in the file that defines the class. The function
 
     computes statistics of the set       large.fold(Sums(function), *inputs), one pass; see statistics.py
     transforms elements                  large.map(function, *inputs, modules=...)
-    applies the parts of a network       read_large(part, large)
+    applies the parts of a network       apply_streamed(part, large)
 
 and returns tensors, or a LargeSet if the operator is an encoder. Gradients need no further code.
 
@@ -36,14 +36,14 @@ from picaset.operators.state import AttentionState, wide, without_autocast
 
 
 @singledispatch
-def read_large(operator: nn.Module, large: LargeSet) -> Any:
+def apply_streamed(operator: nn.Module, large: LargeSet) -> Any:
     """Apply an operator or network to a large set; encoders return a LargeSet, everything else tensors.
 
     Example:
         >>> class RootMeanSquare(nn.Module):
         ...     def forward(self, elements, mask=None):
         ...         return elements.square().mean(dim=1, keepdim=True).sqrt()
-        >>> @read_large.register
+        >>> @apply_streamed.register
         ... def _(operator: RootMeanSquare, large: LargeSet) -> Tensor:
         ...     total, size = large.map(torch.square).fold(Sums(sum_and_count)).sums
         ...     return (total / size).sqrt()
@@ -62,18 +62,18 @@ def num_passes(operator: nn.Module) -> int:
     return 2 if isinstance(operator, InducedSelfAttention) else int(getattr(operator, "num_steps", 1))
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: nn.Sequential, large: LargeSet) -> Any:
     result: Any = large
     for module in operator:
-        result = read_large(module, result) if isinstance(result, LargeSet) else module(result)
+        result = apply_streamed(module, result) if isinstance(result, LargeSet) else module(result)
     return result
 
 
 # Operators that cannot stream
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: SelfAttention, large: LargeSet) -> Any:
     raise TypeError(
         "SelfAttention cannot stream: every element attends to every other, so its cost grows with the square of the "
@@ -82,7 +82,7 @@ def _(operator: SelfAttention, large: LargeSet) -> Any:
     )
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: JanossyPool, large: LargeSet) -> Any:
     raise TypeError(
         "JanossyPool cannot stream: it averages over tuples of elements, which may lie in different chunks. Use "
@@ -90,7 +90,7 @@ def _(operator: JanossyPool, large: LargeSet) -> Any:
     )
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: SortPool, large: LargeSet) -> Any:
     raise TypeError("SortPool cannot stream: it sorts the whole set. Use PicasoPool or FeaturewiseAttentionPool.")
 
@@ -98,19 +98,19 @@ def _(operator: SortPool, large: LargeSet) -> Any:
 # Simple pools
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: MeanPool, large: LargeSet) -> Tensor:
     total, size = large.fold(Sums(sum_and_count)).sums
     return (total / size.clamp(min=1)).to(large.reading.dtype)
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: SumPool, large: LargeSet) -> Tensor:
     total, _ = large.fold(Sums(sum_and_count)).sums
     return total.to(large.reading.dtype)
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: MaxPool, large: LargeSet) -> Tensor:
     (largest,) = large.fold(Maxima(values_of)).sums
     return largest.masked_fill(largest == -torch.inf, 0.0).to(large.reading.dtype)
@@ -127,7 +127,7 @@ def sum_and_count(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor
 # Softmax pools
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: GatedAttentionPool, large: LargeSet) -> Tensor:
     def score(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         return operator.scores(elements)[:, None], wide(elements)[:, None]
@@ -136,7 +136,7 @@ def _(operator: GatedAttentionPool, large: LargeSet) -> Tensor:
     return state.mean().squeeze(1).to(large.reading.dtype)
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: FeaturewiseAttentionPool, large: LargeSet) -> Tensor:
     def score(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         scores = wide(operator.weigh(elements)).transpose(1, 2)[:, :, None]  # (B, D, 1, n)
@@ -146,7 +146,7 @@ def _(operator: FeaturewiseAttentionPool, large: LargeSet) -> Tensor:
     return state.mean().flatten(1)[:, None].to(large.reading.dtype)
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: SoftKMeans, large: LargeSet) -> Tensor:
     def score(elements: Tensor, mask: Tensor | None, templates: Tensor) -> tuple[Tensor, Tensor]:
         elements = wide(elements)
@@ -168,7 +168,7 @@ def softmax_state(large: LargeSet, statistic: Softmax, *inputs: Tensor) -> Atten
     return AttentionState(peak.to(total.dtype), total, weighted)
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: SlotAttention, large: LargeSet) -> Tensor:
     def share_sums(elements: Tensor, mask: Tensor | None, slots: Tensor) -> tuple[Tensor, Tensor]:
         keys, values = operator.project(elements)
@@ -185,7 +185,7 @@ def _(operator: SlotAttention, large: LargeSet) -> Tensor:
 # Attention blocks, cascades and encoders
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: PicasoPool, large: LargeSet) -> Tensor:
     templates = operator.initial(large.sets)
     for step in range(operator.num_steps):
@@ -193,25 +193,25 @@ def _(operator: PicasoPool, large: LargeSet) -> Tensor:
     return templates
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: Elementwise, large: LargeSet) -> LargeSet:
     return large.map(operator.network, modules=(operator,))
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: InducedSelfAttention, large: LargeSet) -> LargeSet:
     gathered = attend_large(operator.gather, operator.inducing.expand(large.sets, -1, -1), large)  # (B, M, D)
     return attend_from_elements(operator.spread, gathered, large)
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: GeneralizedPicaso, large: LargeSet) -> tuple[Tensor, LargeSet]:
     templates = operator.templates.expand(large.sets, -1, -1)
     for step in range(operator.num_steps):
         templates = attend_large(operator.reading, templates, large)
         large = attend_from_elements(operator.rewriting or operator.reading, templates, large)
         if step + 1 < operator.num_steps:
-            large = large.keep(reads=2)  # the next step attends to it, then maps it
+            large = large.cache(reads=2)  # the next step attends to it, then maps it
     return templates, large
 
 
@@ -266,10 +266,10 @@ def attend_from_elements(block: MultiheadAttentionBlock, vectors: Tensor, large:
 # Canonicalize
 
 
-@read_large.register
+@apply_streamed.register
 def _(operator: Canonicalize, large: LargeSet) -> Any:
     shift, scale = place_of(large)
-    prediction = read_large(operator.network, large.map(standardize, shift, scale))
+    prediction = apply_streamed(operator.network, large.map(standardize, shift, scale))
     if isinstance(prediction, LargeSet):
         raise TypeError(
             "Canonicalize cannot stream around an encoder: restore would need its prediction, a set, as a whole. Add a "

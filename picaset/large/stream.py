@@ -19,11 +19,11 @@ from jaxtyping import Bool
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from picaset.files import replacing
+from picaset.files import atomic_write
 from picaset.large.file_sources import open_source
 from picaset.large.large_set import LargeSet
 from picaset.large.reading import Reading, Spill
-from picaset.large.rules import read_large
+from picaset.large.rules import apply_streamed
 from picaset.large.sources import CALLER, InMemory, Source
 from picaset.progress import watch_passes
 
@@ -91,7 +91,7 @@ def stream_source(
     """Apply an operator to an open source, and deliver the elements that it returns."""
     check_deterministic(operator)
     large = prepare_elements(LargeSet(source, reading), operator, transform)
-    result = read_large(operator, large)
+    result = apply_streamed(operator, large)
     if isinstance(result, LargeSet):
         return deliver(result, sink)
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], LargeSet):  # pyright: ignore
@@ -198,7 +198,7 @@ def write_npy(large: LargeSet, path: Path) -> None:
         raise ValueError(
             f"{CALLER}: a .npy takes the elements of one set; there are {large.sets}. Pass an array to fill."
         )
-    with replacing(path) as unfinished, unfinished.open("wb") as file:
+    with atomic_write(path) as unfinished, unfinished.open("wb") as file:
         count, width, dtype = 0, 0, np.dtype(np.float32)
         for elements in element_chunks(large):
             rows: Any = elements[0].cpu().contiguous().numpy()

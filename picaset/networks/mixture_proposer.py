@@ -110,12 +110,12 @@ class MixtureProposer(PretrainedNetwork):
             )
         elements, mask = read_set(self, elements, mask)
         canonical, place = canonical_of(elements, mask)
-        proposals = self.propose(canonical, mask, num_components, every_step=every_step)
+        proposals = self.propose_canonical(canonical, mask, num_components, every_step=every_step)
         steps = len(proposals.means) // (len(elements) * self.num_proposals)
         shift, scale = (part.repeat_interleave(self.num_proposals, dim=0).repeat(steps, 1, 1) for part in place)
         return Mixture(proposals.means * scale + shift, proposals.variances * scale.square(), proposals.log_weights)
 
-    def propose(
+    def propose_canonical(
         self,
         points: Float[Tensor, "B N D"],
         mask: Bool[Tensor, "B N"] | None,

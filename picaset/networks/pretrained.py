@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
 
-from picaset.files import made_folder, read_json, replacing
+from picaset.files import atomic_write, create_folder, read_json
 from picaset.networks.configuration import Configurable, ModuleConfig
 
 FORMAT = "picaset-network"
@@ -41,12 +41,12 @@ class PretrainedNetwork(Configurable):
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Save the network to a folder; each file is replaced atomically."""
-        directory = made_folder(Path(directory))
+        directory = create_folder(Path(directory))
         description = Description(
             format=FORMAT, format_version=FORMAT_VERSION, network=type(self).__name__, config=self.config
         )
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
-        with replacing(directory / "config.json") as config, replacing(directory / "model.safetensors") as model:
+        with atomic_write(directory / "config.json") as config, atomic_write(directory / "model.safetensors") as model:
             config.write_text(json.dumps(description, indent=2) + "\n")
             model.write_bytes(save(weights))
 

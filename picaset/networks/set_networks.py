@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_divides, check_positive
 from picaset.large.large_set import LargeSet
-from picaset.large.rules import num_passes, read_large
+from picaset.large.rules import apply_streamed, num_passes
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.base import SetEncoder, SetPool, Trace, check_fits
 from picaset.operators.block import BlockOptions
@@ -73,11 +73,11 @@ class PooledNetwork(PretrainedNetwork):
         return self.decoder(self.pool(self.encode(elements, mask), mask))
 
 
-@read_large.register
+@apply_streamed.register
 def _(network: PooledNetwork, large: LargeSet) -> Tensor:
     for encoder in network.encoders:
-        large = read_large(encoder, large.keep(reads=num_passes(encoder)))
-    return network.decoder(read_large(network.pool, large.keep(reads=num_passes(network.pool))))
+        large = apply_streamed(encoder, large.cache(reads=num_passes(encoder)))
+    return network.decoder(apply_streamed(network.pool, large.cache(reads=num_passes(network.pool))))
 
 
 def attention_encoders(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from picaset.tables.table import Table, row_locations
 
 
-def along_lines(
+def draw_sets_along_lines(
     num_sets: int, size: int, *, generator: np.random.Generator, dim: int = 3, noise: float = 0.05
 ) -> tuple[list[NDArray[np.float64]], NDArray[np.int64]]:
     """Draw sets of points close to a random line through the origin, with one point of each close to another line.
@@ -21,7 +21,7 @@ def along_lines(
     Returns the sets, and the index of the anomalous point of each.
 
     Example:
-        >>> sets, anomalies = along_lines(4, 7, generator=np.random.default_rng(0))
+        >>> sets, anomalies = draw_sets_along_lines(4, 7, generator=np.random.default_rng(0))
         >>> sets[0].shape, anomalies.shape
         ((7, 3), (4,))
     """
@@ -35,10 +35,13 @@ def along_lines(
     return list(points + noise * generator.normal(size=points.shape)), anomalies
 
 
-def shelves(num_shelves: int = 120, *, seed: int = 0) -> Table:
+def example_shelves(num_shelves: int = 120, *, seed: int = 0) -> Table:
     """Return a table of books with the shelf and the features of each; one book of every shelf is misplaced."""
     generator = np.random.default_rng(seed)
-    sets = [along_lines(1, int(size), generator=generator)[0][0] for size in generator.integers(6, 13, num_shelves)]
+    sets = [
+        draw_sets_along_lines(1, int(size), generator=generator)[0][0]
+        for size in generator.integers(6, 13, num_shelves)
+    ]
     names = np.repeat([f"shelf {index + 1}" for index in range(num_shelves)], [len(books) for books in sets])
     features = np.concatenate(sets)
     columns = {name: features[:, index] for index, name in enumerate(("age", "length", "depth"))}

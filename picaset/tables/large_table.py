@@ -14,7 +14,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from picaset.tables.table import Table, columns_of_numbers, read_table_parts
+from picaset.tables.table import Table, numeric_columns, read_table_parts
 
 Floats = NDArray[np.float64]
 CHUNK_ROWS = 100_000
@@ -56,7 +56,7 @@ def open_large_table(path: Path, columns: Sequence[str] = (), *, drop_missing: b
     """
     parts = read_table_parts(path, CHUNK_ROWS)
     first = next(parts)
-    names = list(columns) or columns_of_numbers(first, but=None)
+    names = list(columns) or numeric_columns(first, exclude=None)
     with tempfile.TemporaryFile() as file:  # the memory map stays valid after the file is closed
         num_rows, num_dropped = write_numbers(chain([first], parts), names, file, drop_missing=drop_missing)
         if num_rows == 0:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from picaset.tables.table import Table, columns_of_numbers
+from picaset.tables.table import Table, numeric_columns
 
 ALL_ROWS = "all"
 """Name of the only set of a table that has no set column."""
@@ -44,7 +44,7 @@ def group_rows(
         drop_missing: Whether to drop rows with missing values instead of raising an error.
         hint: Ends the error message for a missing value: what the user can do about it.
     """
-    names = list(columns) or columns_of_numbers(table, but=set_column)
+    names = list(columns) or numeric_columns(table, exclude=set_column)
     values = table.numbers(names)
     missing = np.isnan(values).any(axis=1)
     if set_column is not None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picaset.extras import require
-from picaset.files import replacing
+from picaset.files import atomic_write
 
 MISSING = {"", "na", "n/a", "nan", "null", "none"}
 """Text that stands for a missing value, in lower case."""
@@ -81,7 +81,7 @@ class Table:
     def write_csv(self, path: Path, extra: Mapping[str, Sequence[Any]]) -> None:
         """Write the table as CSV, with extra columns on the right."""
         columns = [*(column.tolist() for column in self.columns.values()), *extra.values()]
-        with replacing(path) as unfinished, unfinished.open("w", newline="") as file:
+        with atomic_write(path) as unfinished, unfinished.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow([*self.columns, *extra])
             writer.writerows(zip(*columns, strict=True))
@@ -113,11 +113,11 @@ def read_csv(path: Path, max_rows: int | None) -> Iterator[Table]:
         raise ValueError(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}).") from None
 
 
-def table_of_csv(text: str, path: Path) -> Table:
+def table_from_csv_text(text: str, path: Path) -> Table:
     """Parse CSV text as one table; ``path`` is only used in error messages.
 
     Example:
-        >>> table_of_csv("x,y\\n1,2\\n3,4\\n", Path("two points")).numbers(["x", "y"]).tolist()
+        >>> table_from_csv_text("x,y\\n1,2\\n3,4\\n", Path("two points")).numbers(["x", "y"]).tolist()
         [[1.0, 2.0], [3.0, 4.0]]
     """
     (table,) = parse_csv(path, StringIO(text, newline=""), None)
@@ -227,10 +227,10 @@ def row_locations(start: int, num_rows: int) -> list[str]:
     return [f"row {index + 1}" for index in range(start, start + num_rows)]
 
 
-def columns_of_numbers(table: Table, *, but: str | None) -> list[str]:
-    """Return the names of the numeric columns except ``but``; skip text, raise where text and numbers are mixed."""
+def numeric_columns(table: Table, *, exclude: str | None) -> list[str]:
+    """Return the names of the numeric columns except ``exclude``; skip text, raise where text and numbers are mixed."""
     names = list[str]()
-    for name in (name for name in table.columns if name != but):
+    for name in (name for name in table.columns if name != exclude):
         if (table.is_number(name) & ~table.is_missing(name)).any():
             table.numbers([name])  # raises if some of the values are text
             names.append(name)

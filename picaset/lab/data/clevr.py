@@ -32,7 +32,7 @@ from picaset.lab.data.folders import (
     with_progress,
     write_rows,
 )
-from picaset.lab.data.scenes import EXTENT, MOST_OBJECTS, PROPERTIES, RowType, Scenes, row_type, scenes_from_rows
+from picaset.lab.data.scenes import EXTENT, MAX_OBJECTS, PROPERTIES, RowType, Scenes, row_type, scenes_from_rows
 
 ClevrPart = Literal["train", "val"]
 
@@ -108,10 +108,10 @@ def read_scene_file(path: Path) -> tuple[str, list[tuple[str, Float[np.ndarray, 
         if name in named_slots:
             raise ValueError(f"{where}: {name} is listed twice.")
         count = len(cast(list[Any], objects)) if isinstance(objects, list) else 0
-        if not 1 <= count <= MOST_OBJECTS:
+        if not 1 <= count <= MAX_OBJECTS:
             got = count if isinstance(objects, list) else f"a {type(objects).__name__}"
-            raise ValueError(f"{where}: a scene must have a list of 1 to {MOST_OBJECTS} objects; got {got}.")
-        slots = np.zeros((MOST_OBJECTS, 4 + len(PROPERTIES)), dtype=np.float32)
+            raise ValueError(f"{where}: a scene must have a list of 1 to {MAX_OBJECTS} objects; got {got}.")
+        slots = np.zeros((MAX_OBJECTS, 4 + len(PROPERTIES)), dtype=np.float32)
         for index, description in enumerate(cast(list[Any], objects)):
             slots[index] = read_object(description, f"{where}, object {index}")
         named_slots[name] = slots

@@ -1,9 +1,9 @@
 """From images of views to the inputs of networks: crops, per-image normalization, patches and augmentation.
 
     centre_crops, crops_at     32 x 32 pixels of 48 x 48
-    normalised                 zero mean and unit standard deviation, for each image separately
+    normalize_images           zero mean and unit standard deviation, for each image separately
     patches                    an image as a set of 64 patches of 4 x 4 pixels, row by row
-    Augmentation, augmented    random crops with rotation, stretching, mirroring, contrast, noise and erasing
+    Augmentation, augment      random crops with rotation, stretching, mirroring, contrast, noise and erasing
 
 Dimensions:  B images   C cameras   S = 48 pixels of an image   P = 32 pixels of a crop
 """
@@ -43,7 +43,7 @@ def random_shifts(count: int, *, most: int, generator: torch.Generator) -> Int[T
     return torch.randint(-most, most + 1, (count, 2), generator=generator)
 
 
-def normalised(images: UInt8[Tensor, "B C P P"] | Float[Tensor, "B C P P"]) -> Float[Tensor, "B C P P"]:
+def normalize_images(images: UInt8[Tensor, "B C P P"] | Float[Tensor, "B C P P"]) -> Float[Tensor, "B C P P"]:
     """Normalize each image to zero mean and unit standard deviation; a constant image becomes zero."""
     values = images.float()
     centred = values - values.mean(dim=(2, 3), keepdim=True)
@@ -89,7 +89,7 @@ class Augmentation:
                 raise ValueError(f"{name} must be below 1; got {getattr(self, name)}.")
 
 
-def augmented(
+def augment(
     images: UInt8[Tensor, "B C S S"], augmentation: Augmentation, *, generator: torch.Generator
 ) -> Float[Tensor, "B C P P"]:
     """Return random crops, augmented and normalized; all cameras of an example are varied alike.
@@ -98,12 +98,12 @@ def augmented(
     """
     shifts = random_shifts(len(images), most=MARGIN, generator=generator)
     if augmentation == Augmentation():
-        return normalised(crops_at(images, shifts))
+        return normalize_images(crops_at(images, shifts))
     crops = warp(images.float(), shifts, augmentation, generator)
     if augmentation.contrast:
         powers = symmetric_uniform(len(images), augmentation.contrast, generator).exp()[:, None, None, None]
         crops = (crops.clamp(min=0) / 255).pow(powers)
-    crops = normalised(crops)
+    crops = normalize_images(crops)
     if augmentation.noise:
         crops = crops + augmentation.noise * torch.randn(crops.shape, generator=generator)
     return erase(crops, augmentation.erase, generator) if augmentation.erase else crops

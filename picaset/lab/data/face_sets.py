@@ -3,7 +3,7 @@
 All images of a set but one share two attributes, and the odd one has neither.
 
     Faces                images, attributes, and the part each image belongs to; the common type of all sources
-    pairs_with_enough    pairs of attributes from which sets can be drawn
+    usable_pairs    pairs of attributes from which sets can be drawn
     draw_odd_sets        random sets from a pool of images
     fixed_sets           the same sets in every call, as the 800 training and 200 test sets of the paper
     draw_album           images and sets of them that overlap
@@ -22,7 +22,7 @@ from jaxtyping import Bool, Int, UInt8
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 """Parts in the order of their numbers in ``list_eval_partition.txt``."""
-SMALLEST, LARGEST = 3, 64
+MIN_SET_SIZE, MAX_SET_SIZE = 3, 64
 """Range of set sizes; in a set of two images, either could be the odd one."""
 
 
@@ -72,10 +72,10 @@ class Album(NamedTuple):
     odd: Int[np.ndarray, " B"]
 
 
-def pairs_with_enough(attributes: Bool[np.ndarray, "F A"], set_size: int) -> Int[np.ndarray, "pairs 2"]:
+def usable_pairs(attributes: Bool[np.ndarray, "F A"], set_size: int) -> Int[np.ndarray, "pairs 2"]:
     """Return the pairs of attributes that at least ``set_size - 1`` images share and at least one image lacks."""
-    if not SMALLEST <= set_size <= LARGEST:
-        raise ValueError(f"A set must have from {SMALLEST} to {LARGEST} images; got {set_size}.")
+    if not MIN_SET_SIZE <= set_size <= MAX_SET_SIZE:
+        raise ValueError(f"A set must have from {MIN_SET_SIZE} to {MAX_SET_SIZE} images; got {set_size}.")
     has, lacks = attributes.astype(np.float32), (~attributes).astype(np.float32)
     enough = (has.T @ has >= set_size - 1) & (lacks.T @ lacks >= 1)
     first, second = np.nonzero(np.triu(enough, k=1))
@@ -93,7 +93,7 @@ def draw_odd_sets(
         >>> int(has[sets.members[0]][:, sets.pairs[0]].sum())
         14
     """
-    pairs = pairs_with_enough(attributes, set_size)
+    pairs = usable_pairs(attributes, set_size)
     if len(pairs) == 0:
         raise ValueError(
             f"Sets of {set_size} need {set_size - 1} images with two attributes and one with neither; "
@@ -137,13 +137,13 @@ def draw_album(
     return Album(faces.images[images], members, odd)
 
 
-def album_of(faces: Faces, sets: OddSets) -> Album:
+def album_from_sets(faces: Faces, sets: OddSets) -> Album:
     """Create an album in which sets share no images; an image of two sets is repeated."""
     images = faces.images[sets.members.reshape(-1)]
     return Album(images, np.arange(sets.members.size).reshape(sets.members.shape), sets.odd)
 
 
-def shaken(images: UInt8[np.ndarray, "P S S 3"], generator: np.random.Generator) -> UInt8[np.ndarray, "P S S 3"]:
+def augment_faces(images: UInt8[np.ndarray, "P S S 3"], generator: np.random.Generator) -> UInt8[np.ndarray, "P S S 3"]:
     """Augment images by random mirroring and shifts of up to four pixels, which preserve all attributes.
 
     Shifted images are padded by repeating their edge.

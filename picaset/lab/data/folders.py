@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import track
 
 from picaset.extras import require
-from picaset.files import replacing
+from picaset.files import atomic_write
 
 Item = TypeVar("Item")
 
@@ -88,7 +88,7 @@ def write_rows(path: Path, rows: Iterable[bytes], *, count: int, row: Any) -> No
         "shape": (count, *dtype.shape),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary, temporary.open("wb") as file:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         written = sum(file.write(content) for content in rows)
         if written != count * dtype.itemsize:

@@ -1,8 +1,8 @@
 """Sets of points drawn from Gaussian mixtures, as in the clustering experiment of the paper.
 
     draw_mixtures    sets of one size, in any number of dimensions
-    batch_of_step    the batch of a training step, a function of seed and step
-    benchmark        the fixed sets on which all methods are compared
+    training_batch    the batch of a training step, a function of seed and step
+    benchmark_sets   the fixed sets on which all methods are compared
     Move             shift, scaling and rotation of points and of mixtures
 
 Dimensions:  B sets   N points   K components
@@ -64,25 +64,25 @@ def draw_indexed(
     index: int, *, seed: int, num_sets: int, sizes: tuple[int, int], num_components: int
 ) -> tuple[Float[Tensor, "B N 2"], Mixture]:
     """Draw sets of one size, uniform in ``sizes``; the result depends on seed and index alone."""
-    generator = generator_for(seed, index)
+    generator = seeded_generator(seed, index)
     num_points = int(torch.randint(sizes[0], sizes[1] + 1, (), generator=generator))
     return draw_mixtures(num_sets, num_points, generator=generator, num_components=num_components)
 
 
-def batch_of_step(
+def training_batch(
     step: int, *, seed: int, num_sets: int, sizes: tuple[int, int], num_components: int = 4
 ) -> Float[Tensor, "B N 2"]:
     """Return the sets of a training step, all of one size; they depend on seed and step alone.
 
     Example:
-        >>> first, again = (batch_of_step(7, seed=0, num_sets=3, sizes=(300, 600)) for _ in range(2))
+        >>> first, again = (training_batch(7, seed=0, num_sets=3, sizes=(300, 600)) for _ in range(2))
         >>> torch.equal(first, again)
         True
     """
     return draw_indexed(step, seed=seed, num_sets=num_sets, sizes=sizes, num_components=num_components)[0]
 
 
-def benchmark(
+def benchmark_sets(
     num_sets: int = 1000, *, sizes: tuple[int, int] = (300, 600), seed: int = 2021, num_components: int = 4
 ) -> Iterator[tuple[Float[Tensor, "10 N 2"], Mixture]]:
     """Yield the sets on which all methods are compared, ten of one size at a time, with their true mixtures."""
@@ -91,7 +91,7 @@ def benchmark(
         yield draw_indexed(index, seed=seed, num_sets=count, sizes=sizes, num_components=num_components)
 
 
-def generator_for(*numbers: int) -> torch.Generator:
+def seeded_generator(*numbers: int) -> torch.Generator:
     """Create a random number generator seeded by several integers."""
     return torch.Generator().manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1))
 

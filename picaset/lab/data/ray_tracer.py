@@ -1,9 +1,9 @@
 """A small ray tracer: solids on a ground plane, lamps with shadows, matte and shiny surfaces, in grey or in colour.
 
-    render    images of scenes
-    see       the first surface on each camera ray, which does not depend on the lamps
-    light     the light that these surface points reflect to the camera
-    project   the position of points in the image
+    render        images of scenes
+    trace_rays    the first surface on each camera ray, which does not depend on the lamps
+    shade         the light that these surface points reflect to the camera
+    project       the position of points in the image
 
 A pixel is the mean over several rays. The unit of length is arbitrary; the ground is the plane z = 0.
 
@@ -160,11 +160,11 @@ def render(
         torch.Size([1, 3, 48, 64])
     """
     check_positive(caller="render", height=size[0], width=size[1], samples=samples)
-    points = see(solids, cameras, background, size=size, samples=samples, stretch=stretch)
-    return to_pixels(light(points, solids, lamps), size, samples)
+    points = trace_rays(solids, cameras, background, size=size, samples=samples, stretch=stretch)
+    return to_pixels(shade(points, solids, lamps), size, samples)
 
 
-def see(
+def trace_rays(
     solids: Solids,
     cameras: Cameras,
     background: Background,
@@ -173,7 +173,7 @@ def see(
     samples: int = 2,
     stretch: float = 1.0,
 ) -> SurfacePoints:
-    """Return the first surface point on each camera ray, which :func:`light` can use with several sets of lamps."""
+    """Return the first surface point on each camera ray, which :func:`shade` can use with several sets of lamps."""
     direction = rays(cameras, size=(samples * size[0], samples * size[1]), stretch=stretch)
     first = nearest(solids, cameras.position, direction)
     start = cameras.position[:, None]
@@ -196,7 +196,7 @@ def see(
     )
 
 
-def light(points: SurfacePoints, solids: Solids, lamps: Lamps) -> Float[Tensor, "B R C"]:
+def shade(points: SurfacePoints, solids: Solids, lamps: Lamps) -> Float[Tensor, "B R C"]:
     """Return the light of each ray: ambient and diffuse reflection, and highlights; the sky keeps its colour."""
     diffuse = lamps.ambient[:, None].expand(points.shine.shape)
     specular = torch.zeros_like(points.shine)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from picaset.lab.data.scenes import EXTENT, MOST_OBJECTS, NUM_VALUES
+from picaset.lab.data.scenes import EXTENT, MAX_OBJECTS, NUM_VALUES
 
-FEWEST_OBJECTS = 3
+MIN_OBJECTS = 3
 """Smallest number of objects in a scene."""
 RADII = np.array([0.35, 0.7])
 """Radii, which are also half the heights, of small and large objects."""
@@ -52,7 +52,7 @@ class Layouts(NamedTuple):
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        return np.arange(MOST_OBJECTS) < self.num_objects[:, None]
+        return np.arange(MAX_OBJECTS) < self.num_objects[:, None]
 
     @property
     def radii(self) -> Numbers:
@@ -67,9 +67,9 @@ def draw_layouts(num_scenes: int, generator: np.random.Generator, *, num_objects
         >>> layouts.places.shape, bool((layouts.num_objects >= 3).all())
         ((5, 10, 2), True)
     """
-    shape = (num_scenes, MOST_OBJECTS)
+    shape = (num_scenes, MAX_OBJECTS)
     properties = np.stack([generator.integers(0, count, shape) for count in NUM_VALUES], axis=-1)
-    counts = generator.integers(FEWEST_OBJECTS, MOST_OBJECTS + 1, num_scenes)
+    counts = generator.integers(MIN_OBJECTS, MAX_OBJECTS + 1, num_scenes)
     layouts = Layouts(
         num_objects=counts if num_objects is None else np.full_like(counts, num_objects),
         places=np.zeros((*shape, 2)),
@@ -109,7 +109,7 @@ def ground_directions(cameras: Numbers) -> Numbers:
 def is_free(layouts: Layouts, candidates: Numbers, slot: NDArray[np.int64], directions: Numbers) -> NDArray[np.bool_]:
     """Return whether an object in ``slot`` fits at each candidate position beside the objects of earlier slots."""
     offsets = candidates[:, :, None] - layouts.places[:, None]  # (B, T, K, 2)
-    earlier = np.arange(MOST_OBJECTS) < slot[:, None]
+    earlier = np.arange(MAX_OBJECTS) < slot[:, None]
     radii = layouts.radii
     min_distance = radii + radii[np.arange(len(slot)), slot][:, None] + MIN_GAP  # (B, K)
     along = np.abs(offsets @ directions.transpose(0, 2, 1)[:, None]).min(axis=3)

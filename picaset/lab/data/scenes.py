@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-MOST_OBJECTS = 10
+MAX_OBJECTS = 10
 """Largest number of objects in a scene."""
 EXTENT = 3.0
 """Coordinates lie in [-EXTENT, EXTENT]."""
@@ -37,7 +37,7 @@ NUM_VALUES = tuple(len(values) for values in PROPERTIES.values())
 """Number of values of each property."""
 PRESENCE, COORDINATES, PROPERTY_VALUES = 0, slice(1, 4), slice(4, None)
 """Indices of the parts of a vector."""
-DIM = 4 + sum(NUM_VALUES)
+VECTOR_DIM = 4 + sum(NUM_VALUES)
 """Length of a vector."""
 SPLITS = tuple(accumulate((1, 3, *NUM_VALUES)))[:-1]
 """Indices at which a vector is split into presence, coordinates and each property."""
@@ -82,11 +82,11 @@ class Objects(NamedTuple):
     properties: Int[Tensor, "B K A"]
 
 
-def in_words(properties: Sequence[int] | Int[np.ndarray, " A"]) -> str:
+def describe_object(properties: Sequence[int] | Int[np.ndarray, " A"]) -> str:
     """Describe an object by its properties.
 
     Example:
-        >>> in_words([2, 1, 3, 1])
+        >>> describe_object([2, 1, 3, 1])
         'large green metal cylinder'
     """
     shape, material, colour, size = (
@@ -98,7 +98,7 @@ def in_words(properties: Sequence[int] | Int[np.ndarray, " A"]) -> str:
 def row_type(size: int) -> RowType:
     """Return the dtype of a scene in a file: its image, and presence, coordinates and property indices per slot."""
     width = 1 + 3 + len(PROPERTIES)
-    return np.dtype([("image", "u1", (size, size, 3)), ("objects", "<f4", (MOST_OBJECTS, width))])
+    return np.dtype([("image", "u1", (size, size, 3)), ("objects", "<f4", (MAX_OBJECTS, width))])
 
 
 def scene_rows(images: NDArray[np.uint8], objects: NDArray[np.float32]) -> Iterator[bytes]:
@@ -145,7 +145,7 @@ def from_vectors(vectors: Float[Tensor, "B K V"]) -> Objects:
         >>> from_vectors(to_vectors(present, torch.ones(1, 1, 3), properties)).properties.tolist()
         [[[2, 1, 3, 0]]]
     """
-    check_length(vectors, caller="from_vectors")
+    check_vector_length(vectors, caller="from_vectors")
     presence, coordinates, *properties = torch.tensor_split(vectors, SPLITS, dim=-1)
     return Objects(
         presence=presence[..., 0],
@@ -154,8 +154,9 @@ def from_vectors(vectors: Float[Tensor, "B K V"]) -> Objects:
     )
 
 
-def check_length(vectors: Tensor, *, caller: str) -> None:
-    if vectors.shape[-1] != DIM:
+def check_vector_length(vectors: Tensor, *, caller: str) -> None:
+    if vectors.shape[-1] != VECTOR_DIM:
         raise ValueError(
-            f"{caller}: the vector of an object must have {DIM} numbers; got vectors of shape {tuple(vectors.shape)}."
+            f"{caller}: the vector of an object must have {VECTOR_DIM} numbers; got vectors of shape "
+            f"{tuple(vectors.shape)}."
         )

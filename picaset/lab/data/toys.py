@@ -22,8 +22,8 @@ from torch import Tensor
 
 from picaset.checks import check_choice
 from picaset.lab.data.folders import cache_folder
-from picaset.lab.data.gaussian_mixtures import generator_for
-from picaset.lab.data.ray_tracer import KINDS, Background, Cameras, Lamps, Solids, light, see, to_pixels
+from picaset.lab.data.gaussian_mixtures import seeded_generator
+from picaset.lab.data.ray_tracer import KINDS, Background, Cameras, Lamps, Solids, shade, to_pixels, trace_rays
 from picaset.lab.data.views import CATEGORIES, SIZE, TEST_INSTANCES, TRAINING_INSTANCES, Views, read_views, write_views
 
 Number = int | float
@@ -300,16 +300,16 @@ def render_toys(
     """Render instances of categories from every viewpoint and in every lighting of a grid."""
     images, labels = list[Tensor](), list[tuple[int, ...]]()
     for category, instance in product(map(CATEGORIES.index, categories), instances):
-        images.append(photograph(category, instance, grid, seed=seed))
+        images.append(render_toy(category, instance, grid, seed=seed))
         for elevation, azimuth in product(grid.elevations, grid.azimuths):
             labels += [(category, instance, elevation, azimuth, lighting) for lighting in grid.lightings]
     return Views(torch.cat(images), *torch.tensor(labels).unbind(dim=1))
 
 
-def photograph(category: int, instance: int, grid: Grid, *, seed: int) -> UInt8[Tensor, "N 2 S S"]:
+def render_toy(category: int, instance: int, grid: Grid, *, seed: int) -> UInt8[Tensor, "N 2 S S"]:
     """Render one toy; images are ordered by elevation, azimuth and lighting."""
     toy = build_toy(category, instance, seed=seed)
-    generator = generator_for(seed, category, instance)
+    generator = seeded_generator(seed, category, instance)
     ground = 0.62 + 0.12 * float(torch.rand((), generator=generator))
     viewpoints = torch.tensor(list(product(grid.elevations, grid.azimuths)))
     batches = list[Tensor]()
@@ -344,7 +344,7 @@ def render_views(
     target = torch.tensor([[0.0, 0.0, height]]).expand(count, 3)
     cameras = Cameras(target + DISTANCE * on_sphere(azimuth, elevation), target, torch.full((count,), DEGREES))
     background = Background(torch.full((count, 1), ground), torch.full((count, 1), ground))
-    points = see(solids, cameras, background, size=(SIZE, SIZE))
+    points = trace_rays(solids, cameras, background, size=(SIZE, SIZE))
     pictures = list[Tensor]()
     for lighting in lightings:
         position, strength, ambient = LAMPS[lighting]
@@ -353,7 +353,7 @@ def render_views(
             strength=torch.full((count, 1), strength),
             ambient=torch.full((count,), ambient),
         )
-        pictures.append(to_pixels(light(points, solids, lamps), (SIZE, SIZE), 2)[:, 0])
+        pictures.append(to_pixels(shade(points, solids, lamps), (SIZE, SIZE), 2)[:, 0])
     return torch.stack(pictures, dim=1)
 
 

@@ -39,18 +39,18 @@ from picaset.lab.data.ray_tracer import (
     Solids,
     SurfacePoints,
     dot,
-    light,
-    see,
+    shade,
     to_pixels,
+    trace_rays,
 )
-from picaset.lab.data.scene_layouts import CAMERA, FEWEST_OBJECTS, Layouts, draw_layouts
-from picaset.lab.data.scenes import MOST_OBJECTS, Objects, Scenes, row_type, scene_rows, scenes_from_rows
+from picaset.lab.data.scene_layouts import CAMERA, MIN_OBJECTS, Layouts, draw_layouts
+from picaset.lab.data.scenes import MAX_OBJECTS, Objects, Scenes, row_type, scene_rows, scenes_from_rows
 
 VERSION = 1
 """Version of the images, part of the file name; to be increased whenever they change."""
 BLOCK, BATCH = 100, 10
 """Number of scenes in a block, and number of scenes rendered together."""
-STRETCH = 1.5
+VIEW_ASPECT = 1.5
 """Width divided by height of the field of view, as in CLEVR; images are resized to squares."""
 DEGREES = 49.1
 """Horizontal field of view of the camera."""
@@ -85,7 +85,7 @@ def load_traced_scenes(num_scenes: int, *, seed: int, size: int, folder: Path) -
     path = folder / f"scenes-{VERSION}-seed{seed}-{num_scenes}-{size}.npy"
     if not path.is_file():
         write_rows(path, traced_rows(num_scenes, seed=seed, size=size), count=num_scenes, row=row_type(size))
-    return scenes_from_rows(map_rows(path), np.full(num_scenes, STRETCH), f"{num_scenes} traced scenes")
+    return scenes_from_rows(map_rows(path), np.full(num_scenes, VIEW_ASPECT), f"{num_scenes} traced scenes")
 
 
 def traced_rows(num_scenes: int, *, seed: int, size: int) -> Iterator[bytes]:
@@ -137,9 +137,9 @@ def batches(layouts: Layouts) -> list[slice]:
 
 def photographs(layouts: Layouts, lamps: Float[Tensor, "B L 3"], size: int) -> Float[Tensor, "B 3 S S"]:
     """Render layouts with values from 0 to 1, without noise."""
-    solids, cameras, background = furnish(layouts)
-    points = see(solids, cameras, background, size=(size, size), stretch=STRETCH)
-    lit = light(points, solids, Lamps(lamps, STRENGTHS.expand(len(lamps), -1), torch.full((len(lamps),), AMBIENT)))
+    solids, cameras, background = ray_tracer_inputs(layouts)
+    points = trace_rays(solids, cameras, background, size=(size, size), stretch=VIEW_ASPECT)
+    lit = shade(points, solids, Lamps(lamps, STRENGTHS.expand(len(lamps), -1), torch.full((len(lamps),), AMBIENT)))
     return to_pixels(lit + reflections(points), (size, size), 2)
 
 
@@ -168,12 +168,14 @@ def all_visible(layouts: Layouts) -> Bool[np.ndarray, " B"]:
 
 
 def batch_visible(layouts: Layouts) -> Bool[np.ndarray, " B"]:
-    owner = see(*furnish(layouts), size=(VISIBILITY_SIZE, VISIBILITY_SIZE), samples=1, stretch=STRETCH).owner
-    rays = torch.stack([(owner == slot).sum(dim=1) for slot in range(MOST_OBJECTS)], dim=1).numpy()
+    owner = trace_rays(
+        *ray_tracer_inputs(layouts), size=(VISIBILITY_SIZE, VISIBILITY_SIZE), samples=1, stretch=VIEW_ASPECT
+    ).owner
+    rays = torch.stack([(owner == slot).sum(dim=1) for slot in range(MAX_OBJECTS)], dim=1).numpy()
     return np.all((rays >= MIN_VISIBLE * VISIBILITY_SIZE**2) | ~layouts.present, axis=1)
 
 
-def furnish(layouts: Layouts) -> tuple[Solids, Cameras, Background]:
+def ray_tracer_inputs(layouts: Layouts) -> tuple[Solids, Cameras, Background]:
     """Convert layouts to the inputs of the ray tracer."""
     count = len(layouts.num_objects)
     shape, material, colour, _ = torch.as_tensor(layouts.properties).unbind(dim=-1)
@@ -200,12 +202,12 @@ def cameras_at(positions: NDArray[np.float64]) -> Cameras:
     return Cameras(torch.as_tensor(positions).float(), torch.zeros(count, 3), torch.full((count,), DEGREES))
 
 
-def cameras_of(num_scenes: int, *, seed: int) -> Cameras:
+def scene_cameras(num_scenes: int, *, seed: int) -> Cameras:
     """Return the cameras of the first scenes of a seed."""
     return cameras_at(visible_layouts(BLOCK, np.random.default_rng([seed, 0])).cameras[:num_scenes])
 
 
-def usual_cameras(num_scenes: int) -> Cameras:
+def default_cameras(num_scenes: int) -> Cameras:
     """Return CLEVR's mean camera, for scenes whose camera is unknown."""
     return cameras_at(np.tile(CAMERA, (num_scenes, 1)))
 
@@ -251,8 +253,8 @@ def trace_scene(seed: int, num_objects: int | None = None) -> TracedScene:
         >>> int(scene.objects.presence.sum()), scene.picture(32).shape
         (4, (32, 32, 3))
     """
-    if num_objects is not None and not FEWEST_OBJECTS <= num_objects <= MOST_OBJECTS:
-        raise ValueError(f"A scene has from {FEWEST_OBJECTS} to {MOST_OBJECTS} objects; got {num_objects}.")
+    if num_objects is not None and not MIN_OBJECTS <= num_objects <= MAX_OBJECTS:
+        raise ValueError(f"A scene has from {MIN_OBJECTS} to {MAX_OBJECTS} objects; got {num_objects}.")
     generator = np.random.default_rng([seed, num_objects or 0])
     layouts = visible_layouts(1, generator, num_objects=num_objects)
     return TracedScene(layouts, draw_lamps(1, generator), seed)

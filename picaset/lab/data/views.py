@@ -27,7 +27,7 @@ from jaxtyping import Bool, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
-from picaset.files import replacing
+from picaset.files import atomic_write
 
 CATEGORIES = ("animal", "human", "airplane", "truck", "car")
 """Names of the categories, in the order of their labels."""
@@ -124,7 +124,7 @@ def write_views(path: Path, views: Views) -> None:
     """Write a compact file."""
     arrays = {name: getattr(views, name).numpy().astype(np.uint8) for name in ("images", *LABELS)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary, temporary.open("wb") as file:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)
 
 

@@ -13,7 +13,7 @@ from picaset.lab.data.folders import data_root
 from picaset.lab.data.small_norb import has_small_norb
 from picaset.lab.data.views import Split
 from picaset.lab.experiments.profiles import Builder, build
-from picaset.lab.networks.capsules import SMALL, CapsuleNetwork
+from picaset.lab.networks.capsules import SMALL_SIZES, CapsuleNetwork
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.viewpoints import BAG, CLASSES, PB3, Data, Viewpoints
 from picaset.lab.training.experiment import Experiment, Training
@@ -33,7 +33,7 @@ ELEVATION_AUGMENTATION = replace(OURS.augmentation, turn=30.0, stretch=0.8)
 """Augmentation of our row for novel elevations: a higher camera stretches what lies on the table and compresses what
 stands on it. Chosen by training toys that were left out."""
 
-CAPSULES = ModuleConfig.of(CapsuleNetwork, num_classes=CLASSES, sizes=SMALL)
+CAPSULES = ModuleConfig.of(CapsuleNetwork, num_classes=CLASSES, sizes=SMALL_SIZES)
 
 ROWS = {
     "deepset-mean": Viewpoints(network=ModuleConfig.of(DeepSets, **BAG, pool="mean")),
@@ -100,13 +100,13 @@ PROFILES = {"smoke": smoke, "quick": quick, "paper": paper}
 
 def build_viewpoints(name: str, task: Viewpoints, toys: bool, profile: str, seed: int) -> Experiment:
     """Build an experiment on smallNORB if it is available and not ``toys``, otherwise on generated toys."""
-    has_photographs = is_there()  # also for toys, so that a wrong PICASET_DATA is reported
-    toys = toys or profile == "smoke" or not has_photographs
+    available = has_photographs()  # also for toys, so that a wrong PICASET_DATA is reported
+    toys = toys or profile == "smoke" or not available
     data: Data = "toys" if toys else "small-norb"
     return build(f"{name}-toys" if toys else name, replace(task, data=data), PROFILES, profile, seed)
 
 
-def is_there() -> bool:
+def has_photographs() -> bool:
     """Whether smallNORB is available."""
     root = data_root()
     return root is not None and has_small_norb(root)

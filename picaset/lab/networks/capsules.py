@@ -110,7 +110,7 @@ def sum_over_windows(
 
 PUBLISHED_SIZES = (32, 32, 32, 32)
 """Channels of the convolution and types of the three capsule layers, as published."""
-SMALL = (32, 4, 8, 8)
+SMALL_SIZES = (32, 4, 8, 8)
 """The same for a network that two cores can train."""
 
 

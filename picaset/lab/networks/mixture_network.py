@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_divides, check_positive
 from picaset.large.large_set import LargeSet
-from picaset.large.rules import num_passes, read_large
+from picaset.large.rules import apply_streamed, num_passes
 from picaset.large.statistics import Sums
 from picaset.networks.mixture_proposer import SMALLEST_DEVIATION, components, with_frequencies
 from picaset.networks.pretrained import PretrainedNetwork
@@ -246,24 +246,24 @@ class Estimator(nn.Module):
         return encoded
 
 
-@read_large.register
+@apply_streamed.register
 def _(network: MixtureNetwork, large: LargeSet) -> Mixture:
-    return network.mixture(read_large(network.network, large)[:, :, 0])
+    return network.mixture(apply_streamed(network.network, large)[:, :, 0])
 
 
-@read_large.register
+@apply_streamed.register
 def _(estimator: Estimator, large: LargeSet) -> Float[Tensor, "B K S D_plus_2"]:
     def features(points: Tensor) -> Tensor:
         return with_frequencies(points, estimator.num_frequencies)
 
     encoded = large.map(features)
     for module in estimator.encoders:
-        encoded = read_large(module, encoded.keep(reads=num_passes(module)))
-    decoded = estimator.decoder(read_large(estimator.pool, encoded.keep(reads=num_passes(estimator.pool))))
+        encoded = apply_streamed(module, encoded.cache(reads=num_passes(module)))
+    decoded = estimator.decoder(apply_streamed(estimator.pool, encoded.cache(reads=num_passes(estimator.pool))))
     coarse = components(estimator.coarse(decoded))
     if estimator.claims is None:
         return coarse[:, :, None]
-    queries, chunks = estimator.claims(decoded), large.beside(encoded)
+    queries, chunks = estimator.claims(decoded), large.concatenate_features(encoded)
     totals, sums = chunks.fold(Sums(chunk_sums), queries).sums
     fine = moments(totals, sums, lambda means: chunks.fold(Sums(chunk_squares), queries, means).sums[0])
     return torch.stack([fine, coarse], dim=2)

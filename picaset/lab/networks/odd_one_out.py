@@ -85,13 +85,13 @@ class OddOneOutNetwork(PretrainedNetwork):
         check_images(images, mask)
         if mask is not None:  # before the stem, so that NaN in absent images does not reach the gradients
             images = images.masked_fill(~mask[..., None, None, None], 0)
-        vectors: Tensor = self.look(images.flatten(0, 1)).view(*images.shape[:2], -1)  # (B, N, E)
+        vectors: Tensor = self.encode_images(images.flatten(0, 1)).view(*images.shape[:2], -1)  # (B, N, E)
         if members is None:
             return self.scorer(vectors, mask)
         sets = vectors[torch.arange(len(members), device=members.device)[:, None, None], members]
         return self.scorer(sets.flatten(0, 1)).unflatten(0, members.shape[:2])
 
-    def look(self, images: Float[Tensor, "P 3 S S"] | UInt8[Tensor, "P 3 S S"]) -> Float[Tensor, "P E"]:
+    def encode_images(self, images: Float[Tensor, "P 3 S S"] | UInt8[Tensor, "P 3 S S"]) -> Float[Tensor, "P E"]:
         """Return the vector of each image, which does not depend on the other images."""
         return self.stem(to_float_images(images, like=next(self.stem.parameters())))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from picaset.estimators.mixture_plot import Panel, draw_panel
 from picaset.figures import COLOURS, new_figure, write_figure
 from picaset.files import read_json
-from picaset.lab.data.gaussian_mixtures import benchmark
+from picaset.lab.data.gaussian_mixtures import benchmark_sets
 from picaset.lab.experiments.clustering import ABLATIONS, ROWS, TABLE_ROWS
 from picaset.lab.reports.curves import GRID, REFERENCE, draw_curves, draw_learning_curves
 from picaset.lab.reports.page import Figures, Reporter
@@ -225,8 +225,8 @@ def build_tables(runs: Sequence[Record], folders: Sequence[Path]) -> list[Table]
 
 
 def benchmark_points(record: Record) -> NDArray[np.float32]:
-    """Return the first sets of the benchmark, whose predictions a record stores."""
-    points, _ = next(benchmark(NUM_SHOWN, sizes=record.task_as(Clustering).sizes))
+    """Return the first test sets, whose predictions a record stores."""
+    points, _ = next(benchmark_sets(NUM_SHOWN, sizes=record.task_as(Clustering).sizes))
     return points.numpy()
 
 

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 from picaset.figures import new_figure, write_figure
 from picaset.lab.data.crops import centre_crops
-from picaset.lab.data.gaussian_mixtures import generator_for
+from picaset.lab.data.gaussian_mixtures import seeded_generator
 from picaset.lab.data.views import CATEGORIES, Views
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.reports.page import Figures
 from picaset.lab.reports.records import training_command
 from picaset.lab.reports.scenes import look_at_scenes
-from picaset.lab.tasks.viewpoint_scores import as_shown, attention_to_places, heat_of, hottest
+from picaset.lab.tasks.viewpoint_scores import as_shown, attention_to_places, heat_limit, heat_of
 from picaset.lab.tasks.viewpoints import Viewpoints, objects
 from picaset.lab.training.run_directory import RunDirectory
 from picaset.networks.set_networks import Picaso
@@ -77,7 +77,7 @@ def choose_views(task: Viewpoints, category: str | None, seed: int) -> Views:
     """Choose one test object in one lighting, at several azimuths or elevations, from a seed."""
     if category is not None and category not in CATEGORIES:
         raise ValueError(f"category must be one of {', '.join(CATEGORIES)}; got {category!r}.")
-    views, generator = objects(task.data)[1], generator_for(seed)
+    views, generator = objects(task.data)[1], seeded_generator(seed)
     if category is not None:
         views = views.where(views.category == CATEGORIES.index(category))
     fixed = [name for name in ("category", "instance", "lighting", "elevation", "azimuth") if name != task.split]
@@ -117,7 +117,7 @@ def draw_heads(toy: ToyAttention, folder: Path) -> list[Path]:
     rows = {"": None, **{f"head {head + 1}": last[:, head] for head in range(last.shape[1])}, "mean": last.mean(dim=1)}
     figure = new_figure(1.7 * len(toy.crops) + 1, 1.6 * len(rows) + 1)
     grid = figure.subplots(len(rows), len(toy.crops), squeeze=False)
-    top, overlay = hottest(last), None
+    top, overlay = heat_limit(last), None
     for axes, (label, heat) in zip(grid, rows.items(), strict=True):
         for view, axis in enumerate(axes):
             overlay = draw_panel(axis, toy.crops[view], None if heat is None else heat[view], top) or overlay
@@ -137,7 +137,7 @@ def draw_steps(toy: ToyAttention, folder: Path) -> list[Path]:
     columns = [(view, step) for view in views for step in range(-1, steps)]  # step -1 is the crop itself
     figure = new_figure(1.6 * len(columns) + 1, 1.6 * (heads + 1) + 1)
     grid = figure.subplots(heads + 1, len(columns), squeeze=False)
-    top, overlay = hottest(toy.attention[:, views]), None
+    top, overlay = heat_limit(toy.attention[:, views]), None
     for column, (view, step) in enumerate(columns):
         for head in range(heads + 1):
             axis = grid[head, column]

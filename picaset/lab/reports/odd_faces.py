@@ -83,7 +83,7 @@ def sample_scored_sets(network: OddOneOutNetwork, *, num_sets: int, set_size: in
         raise ValueError(f"sample_scored_sets: seed must not be negative; got {seed}.")
     faces = draw_faces(NUM_NEW_FACES, seed=DRAWN_SEED + 1 + seed)
     sets = draw_odd_sets(faces.attributes, num_sets, set_size, generator=np.random.default_rng(seed))
-    vectors = network.look(as_tensor(faces.images))
+    vectors = network.encode_images(as_tensor(faces.images))
     scores = network.scorer(vectors[torch.as_tensor(sets.members)]).softmax(dim=1).double().numpy()
     return [
         ScoredSet(faces.images[members], score, int(odd), (faces.names[int(pair[0])], faces.names[int(pair[1])]))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from picaset.extras import require
-from picaset.files import made_folder, replacing
+from picaset.files import atomic_write, create_folder
 from picaset.lab.reports.records import Record
 from picaset.lab.reports.table import Table
 
@@ -64,8 +64,8 @@ def write_page(path: Path, *, origin: str, sections: Sequence[Section], records:
         records=sorted(records, key=lambda record: record.key),
         read_svg=read_svg,
     )
-    made_folder(path.parent)
-    with replacing(path) as unfinished:
+    create_folder(path.parent)
+    with atomic_write(path) as unfinished:
         unfinished.write_text(text)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from picaset.files import replacing
+from picaset.files import atomic_write
 from picaset.lab.reports.clustering import CLUSTERING
 from picaset.lab.reports.odd_one_out import ODD_ONE_OUT
 from picaset.lab.reports.page import Figures, Reporter, Section, write_page
@@ -122,7 +122,7 @@ def write_report(
         },
         [paths[0] for section in shown for paths in section.figures.values()],
     )
-    with replacing(out / "tables.md") as unfinished:
+    with atomic_write(out / "tables.md") as unfinished:
         unfinished.write_text(in_markdown([table for tables in report.tables.values() for table in tables]))
     return report
 

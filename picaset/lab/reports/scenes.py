@@ -20,8 +20,8 @@ from torch import Tensor
 from picaset.figures import COLOURS, new_figure, write_figure
 from picaset.lab.data.folders import cache_folder
 from picaset.lab.data.ray_tracer import project
-from picaset.lab.data.scenes import Scenes, from_vectors, in_words, to_vectors
-from picaset.lab.data.traced_scenes import cameras_of, load_traced_scenes, usual_cameras
+from picaset.lab.data.scenes import Scenes, describe_object, from_vectors, to_vectors
+from picaset.lab.data.traced_scenes import default_cameras, load_traced_scenes, scene_cameras
 from picaset.lab.experiments.scenes import ROWS, VARIANTS, by_objective
 from picaset.lab.networks.scene_network import SceneNetwork
 from picaset.lab.reports.page import Figures, Reporter
@@ -263,7 +263,7 @@ def shown_by(task: SceneObjects, stored: dict[str, Any]) -> PredictedScenes:
         to_vectors(*(torch.as_tensor(part[:count]) for part in (scenes.present, scenes.coordinates, scenes.properties)))
     )
     marks = mark(vectors, objects)
-    cameras = cameras_of(count, seed=SEEDS["test"]) if task.data == "traced" else usual_cameras(count)
+    cameras = scene_cameras(count, seed=SEEDS["test"]) if task.data == "traced" else default_cameras(count)
     aspects = torch.as_tensor(scenes.aspects[:count]).float()
     pixels, true_pixels = (
         project(coordinates.float(), cameras, stretch=aspects[:, None])
@@ -312,7 +312,7 @@ def marked(scenes: PredictedScenes, scene: int, picture: Any) -> list[tuple[str,
     lines, marks, aspect = list[tuple[str, str, str]](), scenes.marks, float(scenes.aspects[scene])
     for slot in range(marks.num_made(scene)):
         right = bool(marks.right[scene, slot])
-        words = in_words(marks.predicted.properties[scene, slot].numpy())
+        words = describe_object(marks.predicted.properties[scene, slot].numpy())
         colour = FOUND if right else INVENTED
         x, y = (float(value) for value in scenes.pixels[scene, slot])
         picture.plot(aspect * x, y, marker="o" if right else "X", markersize=9, color=colour, markeredgecolor="white")
@@ -325,7 +325,7 @@ def marked(scenes: PredictedScenes, scene: int, picture: Any) -> list[tuple[str,
         picture.plot(
             aspect * x, y, marker="s", markersize=13, color="none", markeredgecolor=MISSED, markeredgewidth=1.8
         )
-        lines.append(("□", MISSED, f"{in_words(marks.there.properties[scene, slot].numpy())} (missed)"))
+        lines.append(("□", MISSED, f"{describe_object(marks.there.properties[scene, slot].numpy())} (missed)"))
     return lines
 
 
@@ -349,7 +349,7 @@ def draw_attention(
                 axis.set_ylabel(f"step {step + 1}", fontsize=8)
             if step == 0:
                 presence = float(scenes.marks.predicted.presence[scene, slot])
-                words = in_words(scenes.marks.predicted.properties[scene, slot].numpy()).replace(" ", "\n", 2)
+                words = describe_object(scenes.marks.predicted.properties[scene, slot].numpy()).replace(" ", "\n", 2)
                 axis.set_title(words if presence > SURE else "nothing", fontsize=7)
     figure.suptitle(title, fontsize=10)
     return write_figure(figure, folder, name)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from picaset.extras import require
-from picaset.lab.data.gaussian_mixtures import Move, batch_of_step, benchmark
+from picaset.lab.data.gaussian_mixtures import Move, benchmark_sets, training_batch
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.lab.tasks.task import Task, network_settings
 from picaset.networks.configuration import ModuleConfig
@@ -27,7 +27,7 @@ EM_STEPS = (0, 1, 5)
 COARSE = 0.5
 """Weight of the coarse estimate in the loss of a network that has one."""
 VALIDATION_SEED = 2020
-"""Seed of the validation sets; that of the test sets is the default of :func:`benchmark`."""
+"""Seed of the validation sets; that of the test sets is the default of :func:`benchmark_sets`."""
 NUM_SHOWN = 3
 """Number of test sets whose predictions are recorded for the figures."""
 NETWORK = ModuleConfig.of(MixtureNetwork, num_decoder_blocks=0, form="authors")
@@ -66,7 +66,7 @@ class Clustering(Task):
 
     def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Tensor, ...]:
         sizes = self.small_sizes if progress < self.small_share else self.sizes
-        return (batch_of_step(step, seed=seed, num_sets=num_examples, sizes=sizes),)
+        return (training_batch(step, seed=seed, num_sets=num_examples, sizes=sizes),)
 
     def loss(self, network: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         (points,) = batch
@@ -108,7 +108,7 @@ class Clustering(Task):
 
     def sets(self, count: int, like: Tensor, *, seed: int = 2021) -> Iterator[tuple[Tensor, Mixture]]:
         """Yield batches of fixed sets and their true mixtures, with the dtype and device of ``like``."""
-        for points, truth in benchmark(count, sizes=self.sizes, seed=seed):
+        for points, truth in benchmark_sets(count, sizes=self.sizes, seed=seed):
             yield points.to(like), Mixture(*(part.to(like) for part in truth))
 
     @torch.no_grad()
@@ -169,7 +169,7 @@ def evaluate_scikit_learn(*, num_starts: int, num_sets: int, sizes: tuple[int, i
             fit_scikit_learn(
                 move, points[index : index + 1], Mixture(*(part[index : index + 1] for part in truth)), num_starts
             )
-            for points, truth in benchmark(num_sets, sizes=sizes)
+            for points, truth in benchmark_sets(num_sets, sizes=sizes)
             for index in range(len(points))
         ]
         log_likelihoods, oracles, seconds = map(list[float], zip(*fits, strict=True))

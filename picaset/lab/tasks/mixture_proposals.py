@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from picaset.lab.data.gaussian_mixtures import draw_mixtures, generator_for
+from picaset.lab.data.gaussian_mixtures import draw_mixtures, seeded_generator
 from picaset.lab.tasks.task import Task, network_settings
 from picaset.networks.configuration import ModuleConfig
 from picaset.networks.mixture_proposer import MixtureProposer
@@ -57,7 +57,7 @@ class MixtureProposals(Task):
         return self.network["num_proposals"]
 
     def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Tensor, ...]:
-        generator = generator_for(seed, step)
+        generator = seeded_generator(seed, step)
         num_components = int(torch.randint(2, self.max_components + 1, (), generator=generator))
         points, _ = self.draw(num_examples, num_components, generator)
         return points, torch.full((num_examples,), num_components)
@@ -97,7 +97,7 @@ class MixtureProposals(Task):
     @torch.no_grad()
     def below_oracle(self, network: nn.Module, num_components: int, *, em_steps: tuple[int, ...]) -> dict[str, float]:
         """Return the gap of the best proposal to the true mixture in log-likelihood, after each number of EM steps."""
-        points, truth = self.draw(self.num_scored_sets, num_components, generator_for(2021, num_components))
+        points, truth = self.draw(self.num_scored_sets, num_components, seeded_generator(2021, num_components))
         weight = next(network.parameters())
         points, truth = points.to(weight), Mixture(*(part.to(weight) for part in truth))
         oracle = log_likelihood(truth, points)

@@ -26,11 +26,11 @@ from picaset.lab.data.face_sets import (
     Faces,
     OddSets,
     Part,
-    album_of,
+    album_from_sets,
+    augment_faces,
     draw_album,
     fixed_sets,
-    pairs_with_enough,
-    shaken,
+    usable_pairs,
 )
 from picaset.lab.data.folders import cache_folder, data_folder
 from picaset.lab.networks.odd_one_out import OddOneOutNetwork
@@ -114,7 +114,7 @@ class OddOneOut(Task):
             epoch, place = divmod(number, self.num_fixed_sets)
             index = np.random.default_rng([seed, epoch, 0]).permutation(self.num_fixed_sets)[place]
             sets = cached_sets(self, "train", self.num_fixed_sets)
-            album = album_of(faces, OddSets(*(part[index : index + 1] for part in sets)))
+            album = album_from_sets(faces, OddSets(*(part[index : index + 1] for part in sets)))
         else:
             album = draw_album(
                 faces,
@@ -124,7 +124,7 @@ class OddOneOut(Task):
                 set_size=self.set_size,
                 generator=generator,
             )
-        return album._replace(images=shaken(album.images, generator)) if self.shake else album
+        return album._replace(images=augment_faces(album.images, generator)) if self.shake else album
 
     def loss(self, network: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         images, members, odd = batch
@@ -133,7 +133,7 @@ class OddOneOut(Task):
 
     def score(self, network: nn.Module) -> dict[str, float]:
         vectors = self.vectors(network, "validation")
-        scores = found_of(*self.scored(network, vectors, self.sets("validation", self.num_scored_sets)))
+        scores = detection_scores(*self.scored(network, vectors, self.sets("validation", self.num_scored_sets)))
         return {"score": scores["auroc"], **scores}
 
     def evaluate(self, network: nn.Module) -> dict[str, Any]:
@@ -144,15 +144,15 @@ class OddOneOut(Task):
         by_size = [
             {
                 "set_size": size,
-                **found_of(*self.scored(network, vectors, self.sets("test", self.num_sets_of_a_size(), size))),
+                **detection_scores(*self.scored(network, vectors, self.sets("test", self.num_sets_of_a_size(), size))),
             }
             for size in self.possible_sizes()
         ]
         faces = self.faces()
         return {
             "data": faces.description,
-            "test": {"num_sets": self.num_test_sets, **found_of(scores, odd)},
-            "random_guessing": found_of(guesses, odd),
+            "test": {"num_sets": self.num_test_sets, **detection_scores(scores, odd)},
+            "random_guessing": detection_scores(guesses, odd),
             "by_size": by_size,
             "sets_of_a_size": self.num_sets_of_a_size(),
             "milliseconds_per_set": self.milliseconds_per_set(network, sets),
@@ -175,7 +175,7 @@ class OddOneOut(Task):
     def possible_sizes(self) -> list[int]:
         faces = self.faces()
         attributes = faces.attributes[faces.of_part("test")]
-        return [size for size in SIZES if len(pairs_with_enough(attributes, size))]
+        return [size for size in SIZES if len(usable_pairs(attributes, size))]
 
     @torch.no_grad()
     def vectors(self, network: nn.Module, part: Part) -> Float[Tensor, "F E"]:
@@ -184,7 +184,7 @@ class OddOneOut(Task):
         faces, weight = self.faces(), next(network.parameters())
         vectors = torch.zeros(len(faces), self.network["dim"], dtype=weight.dtype, device=weight.device)
         for chunk in np.array_split(faces.of_part(part), max(1, len(faces.of_part(part)) // 128)):
-            vectors[torch.as_tensor(chunk)] = network.look(as_tensor(faces.images[chunk]).to(weight.device))
+            vectors[torch.as_tensor(chunk)] = network.encode_images(as_tensor(faces.images[chunk]).to(weight.device))
         return vectors
 
     @torch.no_grad()
@@ -235,11 +235,11 @@ def odd_one_out_loss(
     return functional.binary_cross_entropy_with_logits(scores.softmax(dim=1), target)
 
 
-def found_of(scores: Float[Tensor, "B N"], odd: Int[Tensor, " B"]) -> dict[str, float]:
+def detection_scores(scores: Float[Tensor, "B N"], odd: Int[Tensor, " B"]) -> dict[str, float]:
     """Return AUROC and AUPR over the elements of all sets together, and how often the odd one has the highest score.
 
     Example:
-        >>> found_of(torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]]), torch.tensor([0, 1]))["auroc"]
+        >>> detection_scores(torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]]), torch.tensor([0, 1]))["auroc"]
         0.875
     """
     metrics: Any = require("torchmetrics.functional.classification", extra="experiments", purpose="measuring AUROC")

@@ -20,7 +20,7 @@ from torch.nn.functional import binary_cross_entropy, huber_loss
 
 from picaset.checks import check_choice
 from picaset.extras import require
-from picaset.lab.data.scenes import COORDINATES, EXTENT, PRESENCE, PROPERTY_VALUES, check_length
+from picaset.lab.data.scenes import COORDINATES, EXTENT, PRESENCE, PROPERTY_VALUES, check_vector_length
 
 
 def assign(cost: Float[Tensor, "B K M"]) -> Int[Tensor, "B K"]:
@@ -68,7 +68,7 @@ def scene_loss(
     """
     check_choice(objective, ("published", "reweighted", "likelihood"), caller="scene_loss", name="objective")
     for vectors in (predicted, wanted):
-        check_length(vectors, caller="scene_loss")
+        check_vector_length(vectors, caller="scene_loss")
     predicted, wanted = predicted.flatten(0, -3), wanted.expand_as(predicted).flatten(0, -3)
     check_numbers(predicted, caller="scene_loss", name="predictions")
     cost = likelihood_cost(predicted, wanted) if objective == "likelihood" else huber_cost(predicted, wanted, objective)

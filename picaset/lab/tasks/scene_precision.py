@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from picaset.lab.data.scenes import from_vectors
-from picaset.lab.tasks.scene_scores import THRESHOLDS, area, ranked, right_ones
+from picaset.lab.tasks.scene_scores import THRESHOLDS, area, match_objects, ranked
 
 
 class ScenePrecision(Metric):
@@ -52,7 +52,7 @@ class ScenePrecision(Metric):
 
     def update(self, predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B M V"]) -> None:
         (predictions, _), objects = ranked(predicted), from_vectors(wanted)
-        right, _ = right_ones(predictions, objects, torch.tensor(self.thresholds, device=predicted.device))
+        right, _ = match_objects(predictions, objects, torch.tensor(self.thresholds, device=predicted.device))
         self.presence.append(predictions.presence.flatten())
         self.right.append(right.flatten(0, 1))
         self.num_objects += (objects.presence > 0).sum()

@@ -31,7 +31,7 @@ def ranked(vectors: Float[Tensor, "B K V"]) -> tuple[Objects, Int[Tensor, "B K"]
     return from_vectors(vectors.gather(1, order[..., None].expand_as(vectors))), order
 
 
-def right_ones(
+def match_objects(
     predicted: Objects, there: Objects, limits: Float[Tensor, " T"]
 ) -> tuple[Bool[Tensor, "B K T"], Int[Tensor, "B K"]]:
     """Return which ranked predictions are correct at each threshold, and the object that each is matched with."""
@@ -89,7 +89,7 @@ class Marks(NamedTuple):
 def mark(vectors: Float[Tensor, "B K V"], there: Objects) -> Marks:
     """Rank predictions by presence and match them with objects closer than ``NEAR``."""
     predicted, order = ranked(vectors)
-    right, takes = right_ones(predicted, there, torch.tensor([NEAR]))
+    right, takes = match_objects(predicted, there, torch.tensor([NEAR]))
     return Marks(predicted, there, order, right[..., 0] & (predicted.presence > SURE), takes)
 
 

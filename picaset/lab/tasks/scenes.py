@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from picaset.lab.data.clevr import read_clevr
 from picaset.lab.data.folders import cache_folder, data_folder
-from picaset.lab.data.scenes import DIM, Scenes, to_vectors
-from picaset.lab.data.shuffling import shuffled
+from picaset.lab.data.scenes import VECTOR_DIM, Scenes, to_vectors
+from picaset.lab.data.shuffling import batch_indices
 from picaset.lab.data.traced_scenes import load_traced_scenes
 from picaset.lab.networks.scene_decoders import CascadeDecoder
 from picaset.lab.networks.scene_network import SceneNetwork
@@ -33,12 +33,12 @@ SEEDS: dict[ScenePart, int] = {"train": 2021, "validation": 2022, "test": 2023}
 """Seeds of the generated scenes of each part, the same for every run."""
 NUM_SHOWN = 8
 """Number of test scenes whose predictions are recorded for the figures; attention is recorded for the first two."""
-NETWORK = ModuleConfig.of(SceneNetwork, dim_out=DIM, decoder=ModuleConfig.of(CascadeDecoder, dim=64))
+NETWORK = ModuleConfig.of(SceneNetwork, dim_out=VECTOR_DIM, decoder=ModuleConfig.of(CascadeDecoder, dim=64))
 """PB3 of Table 5."""
 FLAT_NETWORK = dict(
-    dim_out=DIM, num_objects=10, stem="strided", image_size=64, decoder="picaso", dim=64, num_heads=4, num_steps=3,
-    num_test_steps=0, form="authors", norm=True, compete="templates", located=True, initial="learned", mixed=False,
-    positions="linear", every_step=False,
+    dim_out=VECTOR_DIM, num_objects=10, stem="strided", image_size=64, decoder="picaso", dim=64, num_heads=4,
+    num_steps=3, num_test_steps=0, form="authors", norm=True, compete="templates", located=True, initial="learned",
+    mixed=False, positions="linear", every_step=False,
 )  # fmt: skip
 """Arguments of the network in a record of format version 1, by default."""
 
@@ -110,7 +110,7 @@ class SceneObjects(Task):
         return self.examples(part, np.array(self.numbers(part)))
 
     def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Tensor, ...]:
-        chosen = shuffled(step, seed=seed, num_examples=num_examples, total=len(self.numbers("train")))
+        chosen = batch_indices(step, seed=seed, num_examples=num_examples, total=len(self.numbers("train")))
         return self.examples("train", chosen.numpy())
 
     def loss(self, network: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
-from picaset.lab.data.crops import MARGIN, centre_crops, crops_at, normalised, patches, random_shifts
+from picaset.lab.data.crops import MARGIN, centre_crops, crops_at, normalize_images, patches, random_shifts
 from picaset.lab.data.views import CATEGORIES, Split, Views, degrees_from_training
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.networks.set_networks import Picaso
@@ -21,7 +21,7 @@ from picaset.networks.set_networks import Picaso
 
 def as_shown(images: UInt8[Tensor, "V C S S"], *, bag: bool, like: Tensor) -> Tensor:
     """Return the centre crops of photographs as inputs of a network: sets of patches, or images."""
-    crops = normalised(centre_crops(images)).to(like)
+    crops = normalize_images(centre_crops(images)).to(like)
     return patches(crops) if bag else crops
 
 
@@ -38,7 +38,7 @@ def heat_of(attention: Float[Tensor, "*n N"]) -> Float[Tensor, "*n N"]:
     return attention.shape[-1] * attention.float()
 
 
-def hottest(attention: Float[Tensor, "*n N"]) -> float:
+def heat_limit(attention: Float[Tensor, "*n N"]) -> float:
     """Return the upper end of the colour scale: the 99th percentile of heat, at least 2."""
     return max(2.0, float(heat_of(attention).flatten().quantile(0.99)))
 
@@ -83,7 +83,7 @@ def predict(
         batch, moved = (part[start : start + MAX_EXAMPLES_PER_BATCH] for part in (images, shifts))
         predictions = list[Tensor]()
         for offset in look.offsets():
-            crops = normalised(crops_at(batch, (moved + torch.tensor(offset)).clamp(-MARGIN, MARGIN))).to(like)
+            crops = normalize_images(crops_at(batch, (moved + torch.tensor(offset)).clamp(-MARGIN, MARGIN))).to(like)
             for inputs in (crops, crops.flip(3)) if look.mirror else (crops,):
                 outputs = network(patches(inputs) if look.bag else inputs).reshape(len(batch), -1)
                 predictions.append(outputs if look.probabilities else outputs.softmax(dim=1))
@@ -91,7 +91,9 @@ def predict(
     return torch.cat(probabilities)
 
 
-def share_right(network: nn.Module, images: UInt8[Tensor, "B C S S"], labels: Int[Tensor, " B"], look: Look) -> float:
+def accuracy_on_centre_crops(
+    network: nn.Module, images: UInt8[Tensor, "B C S S"], labels: Int[Tensor, " B"], look: Look
+) -> float:
     """Return the accuracy on centre crops."""
     chosen = predict(network, images, torch.zeros(len(images), 2, dtype=torch.long), look).argmax(dim=1)
     return float((chosen == labels).double().mean())
@@ -103,7 +105,7 @@ def accuracies(network: nn.Module, test: Views, split: Split, look: Look, *, ste
     ``novel`` and ``familiar`` are accuracies by viewpoint; ``moved`` are those with the crop moved at random by up to
     eight pixels; ``by_viewpoint`` has one for every azimuth or elevation, with its distance from those of training.
     """
-    views = thinned(test, test.familiar(split), most)
+    views = evenly_spaced(test, test.familiar(split), most)
     images, labels = examples(views, stereo=stereo)
     familiar, viewpoint = (
         values if stereo else values.repeat_interleave(2) for values in (views.familiar(split), getattr(views, split))
@@ -147,7 +149,7 @@ def examples(views: Views, *, stereo: bool) -> tuple[UInt8[Tensor, "B C S S"], I
     return views.images.flatten(0, 1)[:, None], views.category.repeat_interleave(2)
 
 
-def thinned(test: Views, familiar: Bool[Tensor, " N"], most: int) -> Views:
+def evenly_spaced(test: Views, familiar: Bool[Tensor, " N"], most: int) -> Views:
     """Return at most ``most`` novel and ``most`` familiar photographs, evenly spaced; 0 returns all."""
     if most == 0:
         return test

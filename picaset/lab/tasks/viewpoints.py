@@ -14,17 +14,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from picaset.lab.data.crops import Augmentation, augmented, centre_crops, normalised, patches
+from picaset.lab.data.crops import Augmentation, augment, centre_crops, normalize_images, patches
 from picaset.lab.data.folders import data_root
-from picaset.lab.data.gaussian_mixtures import generator_for
-from picaset.lab.data.shuffling import shuffled
+from picaset.lab.data.gaussian_mixtures import seeded_generator
+from picaset.lab.data.shuffling import batch_indices
 from picaset.lab.data.small_norb import load_small_norb
 from picaset.lab.data.toys import load_toys
 from picaset.lab.data.views import CATEGORIES, Split, Views
-from picaset.lab.networks.capsules import SMALL, CapsuleNetwork, spread_loss
+from picaset.lab.networks.capsules import SMALL_SIZES, CapsuleNetwork, spread_loss
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.task import Task
-from picaset.lab.tasks.viewpoint_scores import Look, accuracies, examples, share_right
+from picaset.lab.tasks.viewpoint_scores import Look, accuracies, accuracy_on_centre_crops, examples
 from picaset.networks.configuration import ModuleConfig
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 
@@ -76,7 +76,7 @@ class Viewpoints(Task):
         self.check_network(*BAG_NETWORKS, "CapsuleNetwork", "ViewClassifier")
         self.check_at_least_one("num_scored")
         if self.crops == "centre" and self.augmentation != PLAIN:
-            raise ValueError("centre crops are not augmented: augmentation must be left out if crops='centre'.")
+            raise ValueError("centre crops are not augment: augmentation must be left out if crops='centre'.")
         cameras = 2 if self.stereo else 1
         name, expected = ("dim_in", PATCH_FEATURES * cameras) if self.bag else ("channels_in", cameras)
         if self.network[name] != expected:
@@ -105,11 +105,11 @@ class Viewpoints(Task):
 
     def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Tensor, ...]:
         images, labels = examples(self.training_views(), stereo=self.stereo)
-        chosen = shuffled(step, seed=seed, num_examples=num_examples, total=len(images))
+        chosen = batch_indices(step, seed=seed, num_examples=num_examples, total=len(images))
         if self.crops == "centre":
-            crops = normalised(centre_crops(images[chosen]))
+            crops = normalize_images(centre_crops(images[chosen]))
         else:
-            crops = augmented(images[chosen], self.augmentation, generator=generator_for(seed, step))
+            crops = augment(images[chosen], self.augmentation, generator=seeded_generator(seed, step))
         low, high = MARGINS
         margin = low + (high - low) * min(1.0, 2 * progress)
         return self.shown(crops), labels[chosen], torch.full((num_examples,), margin)
@@ -131,7 +131,7 @@ class Viewpoints(Task):
     def accuracy(self, network: nn.Module, views: Views) -> float:
         """Return the accuracy on at most ``num_scored`` of some photographs."""
         images, labels = some(*examples(views, stereo=self.stereo), count=self.num_scored)
-        return share_right(network, images, labels, self.look())
+        return accuracy_on_centre_crops(network, images, labels, self.look())
 
     def training_views(self) -> Views:
         """Return the photographs of the training viewpoints of the toys that are trained on."""
@@ -175,7 +175,7 @@ FLAT_NETWORKS = {
     ),
     "picaso": (PB3, ("dim", "num_heads", "num_inducing", "num_encoder_blocks", "norm", "num_steps")),
     "capsules": (
-        ModuleConfig.of(CapsuleNetwork, num_classes=CLASSES, sizes=SMALL),
+        ModuleConfig.of(CapsuleNetwork, num_classes=CLASSES, sizes=SMALL_SIZES),
         ("capsule_sizes", "num_steps", "inverse_temperature"),
     ),
     "view-classifier": (

@@ -50,7 +50,7 @@ def check_launch(experiment: Experiment, launch: Launch) -> None:
         )
 
 
-def is_first() -> bool:
+def is_first_process() -> bool:
     """Return whether this is the first of the processes that torchrun started, or the only one."""
     return int(os.environ.get("RANK", "0")) == 0
 

@@ -22,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel
 from picaset.lab.data.folders import MissingDataError
 from picaset.lab.training.environment import describe_environment
 from picaset.lab.training.experiment import Experiment
-from picaset.lab.training.launch import Launch, check_launch, is_first, num_processes, stop_signals, wait_for
+from picaset.lab.training.launch import Launch, check_launch, is_first_process, num_processes, stop_signals, wait_for
 from picaset.lab.training.run_directory import Checkpoint, RunDirectory
 from picaset.lab.training.schedules import learning_rate
 from picaset.networks.pretrained import PretrainedNetwork
@@ -65,7 +65,7 @@ class State:
 def start(experiment: Experiment, path: Path, **launch: Unpack[Launch]) -> dict[str, Any]:
     """Train an experiment in a new run directory and return its result."""
     check_launch(experiment, launch)
-    if is_first():
+    if is_first_process():
         RunDirectory.check_new(path)
         # Invalid settings and damaged data raise their error before the folder is created.
         experiment.task.build_network()

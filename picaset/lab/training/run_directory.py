@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor
 
-from picaset.files import made_folder, read_json, replacing
+from picaset.files import atomic_write, create_folder, read_json
 from picaset.lab.training.experiment import Experiment
 
 NUM_CHECKPOINTS = 2
@@ -47,7 +47,7 @@ class RunDirectory:
     def create(cls, path: Path, experiment: Experiment, environment: dict[str, Any]) -> "RunDirectory":
         """Create the directory of a new run; ``path`` must not exist or be an empty folder."""
         cls.check_new(path)
-        directory = cls(made_folder(path))
+        directory = cls(create_folder(path))
         directory.write_json("environment.json", environment)
         directory.write_json("config.json", experiment.to_json())
         return directory
@@ -101,7 +101,7 @@ class RunDirectory:
         return records
 
     def write_json(self, name: str, values: dict[str, Any]) -> None:
-        with replacing(self.path / name) as temporary:
+        with atomic_write(self.path / name) as temporary:
             temporary.write_text(json.dumps(values, indent=None if name == "result.json" else 1) + "\n")
 
     def add_metrics(self, record: dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ class RunDirectory:
     def remove_metrics_after(self, step: int) -> None:
         """Remove the metrics of later steps, which a resumed run writes again."""
         records = [record for record in self.metrics if record["step"] <= step]
-        with replacing(self.path / "metrics.jsonl") as temporary:
+        with atomic_write(self.path / "metrics.jsonl") as temporary:
             temporary.write_text("".join(json.dumps(record) + "\n" for record in records))
 
     def network(self, which: str) -> Path:

@@ -7,7 +7,7 @@ from importlib import resources
 import torch
 from torch import Tensor
 
-from picaset.lab.data.gaussian_mixtures import draw_mixtures, generator_for
+from picaset.lab.data.gaussian_mixtures import draw_mixtures, seeded_generator
 from picaset.studio.rooms.cluster.schemas import ExampleName, PointsResponse, round_point
 
 NUM_POINTS = 400
@@ -15,7 +15,7 @@ NUM_POINTS = 400
 
 def draw_example(name: ExampleName, *, seed: int, components: int) -> PointsResponse:
     """Draw the points of an example; equal seeds give equal points."""
-    generator = generator_for(seed, list(ExampleName).index(name))
+    generator = seeded_generator(seed, list(ExampleName).index(name))
     if name is ExampleName.ISLAND:
         points = read_island(seed)
     elif name is ExampleName.MOONS:

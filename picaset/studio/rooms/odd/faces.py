@@ -21,7 +21,7 @@ from torch import Tensor
 
 from picaset.lab.data.celeba import read_celeba
 from picaset.lab.data.drawn_faces import draw_faces
-from picaset.lab.data.face_sets import LARGEST, SMALLEST, Faces, draw_odd_sets, pairs_with_enough
+from picaset.lab.data.face_sets import MAX_SET_SIZE, MIN_SET_SIZE, Faces, draw_odd_sets, usable_pairs
 from picaset.lab.data.folders import cache_folder, data_root
 from picaset.lab.networks.odd_one_out import OddOneOutNetwork
 from picaset.lab.tasks.odd_one_out import DRAWN_SEED, as_tensor
@@ -31,7 +31,7 @@ from picaset.studio.schemas import DescribedName, Milliseconds, Option, PageRequ
 FaceNumber = Annotated[int, Field(ge=0, lt=1_000_000)]
 """Index of a face in its source."""
 AttributeName = Annotated[str, Field(max_length=40)]
-SetSize = Annotated[int, Field(ge=SMALLEST, le=LARGEST)]
+SetSize = Annotated[int, Field(ge=MIN_SET_SIZE, le=MAX_SET_SIZE)]
 NUM_DRAWN = 512
 MAX_CACHED = 4096
 """Encoded faces that each network caches, so that changing one face of a set encodes one image."""
@@ -110,7 +110,7 @@ class ScoresRequest(PageRequest):
 
     model: ModelName
     source: SourceName = SourceName.DRAWN
-    faces: Annotated[list[FaceNumber], Field(min_length=SMALLEST, max_length=LARGEST)]
+    faces: Annotated[list[FaceNumber], Field(min_length=MIN_SET_SIZE, max_length=MAX_SET_SIZE)]
 
 
 class Scores(BaseModel):
@@ -170,7 +170,7 @@ class FacePool:
         if len(set(names)) < len(names):
             raise RequestError(422, f"The two attributes must differ; both are {format_attributes(names[:1])}.")
         attributes, generator = self.faces.attributes[self.test_numbers], np.random.default_rng(seed)
-        pairs = pairs_with_enough(attributes, size)
+        pairs = usable_pairs(attributes, size)
         for column in self.columns(names):
             pairs = pairs[(pairs == column).any(axis=1)]
         if len(pairs) == 0:
@@ -261,7 +261,7 @@ class Scorer:
         began = time.perf_counter()
         uncached = [number for number in dict.fromkeys(selection.numbers) if (source, number) not in self.vectors]
         if uncached:
-            encoded = self.network.look(as_tensor(pool.images(uncached)))
+            encoded = self.network.encode_images(as_tensor(pool.images(uncached)))
             self.vectors.update({(source, number): vector for number, vector in zip(uncached, encoded, strict=True)})
         vectors = torch.stack([self.vectors[source, number] for number in selection.numbers])
         scores = self.network.scorer(vectors[None]).softmax(dim=1)[0]

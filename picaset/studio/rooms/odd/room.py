@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from picaset.lab.data.face_sets import LARGEST, SMALLEST
+from picaset.lab.data.face_sets import MAX_SET_SIZE, MIN_SET_SIZE
 from picaset.studio.background import Worker
 from picaset.studio.pictures import PNG_RESPONSES, PngResponse, encode_png
 from picaset.studio.rooms import Room, Settings
@@ -38,7 +38,7 @@ def build_odd_room(settings: Settings) -> Room | None:
     pools = find_pools()
     scorers = Scorers(folders, pools)
     worker = Worker(scorers.run, list(folders), advice="Use fewer faces.")
-    smallest = FaceSelection(SourceName.DRAWN, tuple(range(SMALLEST)))
+    smallest = FaceSelection(SourceName.DRAWN, tuple(range(MIN_SET_SIZE)))
     router = create_router(settings, pools, scorers, worker)
     return Room("odd", "Odd one out", router, warm=lambda: worker.warm(smallest), close=worker.close)
 
@@ -59,8 +59,8 @@ def create_router(
         return OddOptions(
             sources=[Option.of(name) for name in pools],
             models=[Option.of(name) for name in scorers.by_name],
-            smallest=SMALLEST,
-            largest=LARGEST,
+            smallest=MIN_SET_SIZE,
+            largest=MAX_SET_SIZE,
         )
 
     @router.get("/attributes")
@@ -85,7 +85,7 @@ def create_router(
         second: AttributeName,
         kind: Kind = Kind.ANY,
         source: SourceName = SourceName.DRAWN,
-        exclude: Annotated[list[FaceNumber], Query(max_length=LARGEST)] = [],  # noqa: B006 - FastAPI copies it
+        exclude: Annotated[list[FaceNumber], Query(max_length=MAX_SET_SIZE)] = [],  # noqa: B006 - FastAPI copies it
         seed: Annotated[Seed, Query()] = 0,
     ) -> Face:
         """Draw one more face that is not among those excluded."""

@@ -20,9 +20,9 @@ from torch import Tensor
 from picaset.lab.data.clevr import read_clevr
 from picaset.lab.data.folders import cache_folder
 from picaset.lab.data.ray_tracer import Cameras, project
-from picaset.lab.data.scene_layouts import FEWEST_OBJECTS
-from picaset.lab.data.scenes import MOST_OBJECTS, Objects, Scenes, in_words
-from picaset.lab.data.traced_scenes import STRETCH, trace_scene, usual_cameras
+from picaset.lab.data.scene_layouts import MIN_OBJECTS
+from picaset.lab.data.scenes import MAX_OBJECTS, Objects, Scenes, describe_object
+from picaset.lab.data.traced_scenes import VIEW_ASPECT, default_cameras, trace_scene
 from picaset.lab.networks.scene_network import SceneNetwork
 from picaset.lab.tasks.scene_scores import mark
 from picaset.studio.background import LazyData, result_or_error
@@ -98,7 +98,7 @@ class Scene(BaseModel):
 
     source: SourceName = SourceName.TRACED
     seed: Seed = 0
-    objects: Annotated[int, Field(ge=FEWEST_OBJECTS, le=MOST_OBJECTS)] | None = None
+    objects: Annotated[int, Field(ge=MIN_OBJECTS, le=MAX_OBJECTS)] | None = None
     """Number of objects; random if it is omitted."""
 
 
@@ -199,13 +199,13 @@ class SceneImages:
         """Return the objects that :meth:`image` shows at this size."""
         if scene.source is SourceName.TRACED:
             traced = trace_scene(FIRST_SEED + scene.seed, scene.objects)
-            return GroundTruth(traced.objects, traced.cameras, STRETCH)
+            return GroundTruth(traced.objects, traced.cameras, VIEW_ASPECT)
         scenes, index = self.find_clevr(scene.seed, scene.objects, size)
         present, coordinates, properties = (
             torch.as_tensor(part[index : index + 1]) for part in (scenes.present, scenes.coordinates, scenes.properties)
         )
         objects = Objects(present.float(), coordinates.float(), properties)
-        return GroundTruth(objects, usual_cameras(1), float(scenes.aspects[index]))
+        return GroundTruth(objects, default_cameras(1), float(scenes.aspects[index]))
 
     def find_clevr(self, seed: int, objects: int | None, size: int) -> tuple[Scenes, int]:
         """Return CLEVR's scenes and the index of one with this number of objects."""
@@ -253,7 +253,7 @@ class Detector:
         maps = [[], *(attention_brightness(step[0].mean(dim=0)) for step in trace.attention)]
         return Detection(
             objects=[
-                SceneObject(description=in_words(truth.objects.properties[0, index].numpy()), position=position)
+                SceneObject(description=describe_object(truth.objects.properties[0, index].numpy()), position=position)
                 for index, position in enumerate(image_positions(truth.objects.coordinates, truth))
                 if truth.objects.presence[0, index] > 0
             ],
@@ -269,7 +269,7 @@ def evaluate_step(vectors: Tensor, truth: GroundTruth, attention: list[list[int]
     predictions = [
         Prediction(
             template=int(marks.order[0, rank]),
-            description=in_words(marks.predicted.properties[0, rank].numpy()),
+            description=describe_object(marks.predicted.properties[0, rank].numpy()),
             position=positions[rank],
             presence=round(float(marks.predicted.presence[0, rank]), 4),
             correct=bool(marks.right[0, rank]),

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from picaset.lab.data.folders import data_root
-from picaset.lab.data.scene_layouts import FEWEST_OBJECTS
-from picaset.lab.data.scenes import MOST_OBJECTS
+from picaset.lab.data.scene_layouts import MIN_OBJECTS
+from picaset.lab.data.scenes import MAX_OBJECTS
 from picaset.studio.background import Worker
 from picaset.studio.pictures import PICTURE, PNG_RESPONSES, PngResponse
 from picaset.studio.rooms import Room, Settings
@@ -43,7 +43,7 @@ def create_router(settings: Settings, images: SceneImages, detectors: Detectors,
     def options() -> SceneOptions:
         """List the sources of scenes, the networks and the numbers of objects."""
         return SceneOptions(
-            sources=images.list_sources(), models=detectors.list_models(), fewest=FEWEST_OBJECTS, most=MOST_OBJECTS
+            sources=images.list_sources(), models=detectors.list_models(), fewest=MIN_OBJECTS, most=MAX_OBJECTS
         )
 
     @router.get("/picture", response_class=PngResponse, responses=PNG_RESPONSES)

@@ -10,7 +10,7 @@ function colourOf(share) {
 }
 
 // Draws the central `shown` of `whole` pixels; the heat map covers the central `crop`.
-export function drawHeat(canvas, { picture, heat, hottest, crop, whole, shown = whole, frame = "" }) {
+export function drawHeat(canvas, { picture, heat, heatLimit, crop, whole, shown = whole, frame = "" }) {
   const size = Math.round((canvas.clientWidth || 64) * Math.min(devicePixelRatio || 1, 2));
   if (canvas.width !== size) canvas.width = canvas.height = size;
   const context = canvas.getContext("2d");
@@ -24,7 +24,7 @@ export function drawHeat(canvas, { picture, heat, hottest, crop, whole, shown = 
     const side = Math.round(Math.sqrt(heat.length));
     const each = extent / side;
     heat.forEach((value, place) => {
-      const share = Math.min(1, Math.max(0, (value - 1) / (hottest - 1)));
+      const share = Math.min(1, Math.max(0, (value - 1) / (heatLimit - 1)));
       if (share === 0) return;
       context.fillStyle = `${colourOf(share)} / ${(0.85 * share).toFixed(3)})`;
       context.fillRect(edge + (place % side) * each, edge + Math.floor(place / side) * each, each, each);

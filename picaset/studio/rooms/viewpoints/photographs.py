@@ -18,10 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from picaset.lab.data.small_norb import has_small_norb, load_small_norb
-from picaset.lab.data.toys import GRIDS, SEED, Grid, photograph
+from picaset.lab.data.toys import GRIDS, SEED, Grid, render_toy
 from picaset.lab.data.views import CATEGORIES, LABELS, Views
 from picaset.lab.networks.view_classifier import ViewClassifier
-from picaset.lab.tasks.viewpoint_scores import as_shown, attention_to_places, heat_of, hottest
+from picaset.lab.tasks.viewpoint_scores import as_shown, attention_to_places, heat_limit, heat_of
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 from picaset.studio.background import LazyData, result_or_error
@@ -165,7 +165,7 @@ class Prediction(BaseModel):
     """Probability of each category."""
     heat: list[list[list[float]]]
     """Attention of each step and head to each place, row by row, relative to uniform attention."""
-    hottest: float
+    heat_limit: float
     """Upper end of the colour scale of ``heat``."""
     milliseconds: Milliseconds
 
@@ -213,7 +213,7 @@ class ViewImages:
             return self.find_photograph(labels)
         category, instance, elevation, azimuth, lighting = labels
         grid = Grid(elevations=(elevation,), azimuths=(azimuth,), lightings=(lighting,))
-        return photograph(category, instance, grid, seed=SEED)[0]
+        return render_toy(category, instance, grid, seed=SEED)[0]
 
     def find_photograph(self, labels: Labels) -> UInt8[Tensor, "2 S S"]:
         photographs = self.photographs()
@@ -284,7 +284,7 @@ class Classifier:
         return Prediction(
             probabilities=[round(value, 5) for value in probabilities.tolist()],
             heat=[[[round(float(value), 2) for value in head] for head in step] for step in heat],
-            hottest=2.0 if attention is None else round(hottest(attention), 3),
+            heat_limit=2.0 if attention is None else round(heat_limit(attention), 3),
             milliseconds=round(milliseconds, 2),
         )
 

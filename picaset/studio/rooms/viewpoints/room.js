@@ -171,18 +171,18 @@ function draw() {
   const card = cards.find(({ model }) => model.name === attentionModel());
   const [crop, whole] = options.crop;
   const common = { picture: picture?.image, crop, whole };
-  const { heat = [], hottest = 2 } = picture && card?.result?.gesture === picture.gesture ? card.result : {};
+  const { heat = [], heat_limit: heatLimit = 2 } = picture && card?.result?.gesture === picture.gesture ? card.result : {};
   const isShown = find("#view-heat").checked && heat.length > 0;
   const heads = heat[Math.min(chosen.step, heat.length - 1)];
   drawHeat(find("#view-picture"), {
-    ...common, hottest, heat: isShown ? selectHead(heads, chosen.head) : [], frame: readColours().accent,
+    ...common, heatLimit, heat: isShown ? selectHead(heads, chosen.head) : [], frame: readColours().accent,
   });
   for (const { canvas, step, head, button } of film) {
-    drawHeat(canvas, { ...common, shown: crop, hottest, heat: heat[step] ? selectHead(heat[step], head) : [] });
+    drawHeat(canvas, { ...common, shown: crop, heatLimit, heat: heat[step] ? selectHead(heat[step], head) : [] });
     button.setAttribute("aria-pressed", String(step === chosen.step && head === chosen.head));
   }
   setText(find("#view-scale"), card
-    ? `Colour: attention from uniform (grey) to ${hottest.toFixed(1)} times uniform (bright), averaged over templates. Click a map to show it over the toy.`
+    ? `Colour: attention from uniform (grey) to ${heatLimit.toFixed(1)} times uniform (bright), averaged over templates. Click a map to show it over the toy.`
     : "None of these networks has attention.");
 }
 
