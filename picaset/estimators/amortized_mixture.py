@@ -33,6 +33,7 @@ from picaset.estimators.validation import (
 from picaset.large.large_set import LargeSet
 from picaset.operators.canonicalize import canonical_of
 from picaset.operators.mixture import Mixture, joint_log_density
+from picaset.progress import watch_passes
 from picaset.sets import SetBatch, offsets_of
 
 Floats = NDArray[np.float64]
