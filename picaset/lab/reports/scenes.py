@@ -227,7 +227,7 @@ DRAWN_SIZE = 192
 """Pixels per side of generated scenes in figures; the network sees fewer."""
 NUM_DRAWN = 4
 """Largest number of scenes in a figure."""
-FOUND, INVENTED, MISSED = COLOURS[2], COLOURS[1], COLOURS[3]
+CORRECT_COLOUR, WRONG_COLOUR, MISSED_COLOUR = COLOURS[2], COLOURS[1], COLOURS[3]
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ def marked(scenes: PredictedScenes, scene: int, picture: Any) -> list[tuple[str,
     for slot in range(marks.num_made(scene)):
         right = bool(marks.right[scene, slot])
         words = describe_object(marks.predicted.properties[scene, slot].numpy())
-        colour = FOUND if right else INVENTED
+        colour = CORRECT_COLOUR if right else WRONG_COLOUR
         x, y = (float(value) for value in scenes.pixels[scene, slot])
         picture.plot(aspect * x, y, marker="o" if right else "X", markersize=9, color=colour, markeredgecolor="white")
         picture.annotate(
@@ -323,9 +323,9 @@ def marked(scenes: PredictedScenes, scene: int, picture: Any) -> list[tuple[str,
     for slot in marks.missed(scene):
         x, y = (float(value) for value in scenes.true_pixels[scene, slot])
         picture.plot(
-            aspect * x, y, marker="s", markersize=13, color="none", markeredgecolor=MISSED, markeredgewidth=1.8
+            aspect * x, y, marker="s", markersize=13, color="none", markeredgecolor=MISSED_COLOUR, markeredgewidth=1.8
         )
-        lines.append(("□", MISSED, f"{describe_object(marks.there.properties[scene, slot].numpy())} (missed)"))
+        lines.append(("□", MISSED_COLOUR, f"{describe_object(marks.there.properties[scene, slot].numpy())} (missed)"))
     return lines
 
 

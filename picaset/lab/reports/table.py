@@ -68,12 +68,12 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def winners(self) -> str:
-        """Say which rows have the best value in how many columns; empty if fewer than two rows are compared.
+        """Say which rows have the highest mean in how many columns; empty if fewer than two rows are compared.
 
         Example:
             >>> rows = [[Cell("a"), Cell("1", best=True), Cell("5")], [Cell("b"), Cell("0"), Cell("6", best=True)]]
             >>> Table("Title", ["name", "first", "second"], rows).winners()
-            'Best: a in 1 of 2 columns, b in 1.'
+            'Highest mean: a in 1 of 2 columns, b in 1.'
         """
         marked = [[column for column, cell in enumerate(row) if cell.best] for row in self.rows]
         compared = len({column for columns in marked for column in columns})
@@ -82,7 +82,7 @@ class Table:
         ranked = sorted(zip(self.rows, marked, strict=True), key=lambda pair: -len(pair[1]))
         counts = [f"{row[0].found} in {len(columns)}" for row, columns in ranked if columns]
         counts[0] += f" of {compared} column{'s' * (compared > 1)}"
-        return f"Best: {', '.join(counts)}."
+        return f"Highest mean: {', '.join(counts)}."
 
 
 def to_markup(cell: Cell) -> str:
