@@ -68,9 +68,7 @@ def main() -> None:
     with running_studio() as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=arguments.browser, args=["--no-sandbox"], timeout=TIMEOUT)
         page = browser.new_page(
-            viewport={"width": arguments.width, "height": 900},
-            color_scheme=arguments.colours,
-            reduced_motion="reduce",
+            viewport={"width": arguments.width, "height": 900}, color_scheme=arguments.colours, reduced_motion="reduce"
         )
         page.set_default_timeout(TIMEOUT)
         for room in arguments.rooms:

@@ -78,8 +78,7 @@ def page(browser, address):
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.on("console", lambda message: errors.append(message.text) if is_error(message) else None)
     opened.on(
-        "request",
-        lambda request: None if request.url.startswith((address, "blob:")) else foreign.append(request.url),
+        "request", lambda request: None if request.url.startswith((address, "blob:")) else foreign.append(request.url)
     )
     yield opened
     context.close()

@@ -263,11 +263,7 @@ OPERATORS = [
         plain(reference.sort_pool),
         exempt=DEPENDS_ON_SIZE | NOT_STREAMABLE,
     ),
-    Case(
-        "AttentionPool",
-        lambda: AttentionPool(DIM, **PICASO),
-        plain(reference.picaso, num_steps=1, num_heads=HEADS),
-    ),
+    Case("AttentionPool", lambda: AttentionPool(DIM, **PICASO), plain(reference.picaso, num_steps=1, num_heads=HEADS)),
     Case("PicasoPool", lambda: PicasoPool(DIM, **PICASO), plain(reference.picaso, num_steps=3, num_heads=HEADS)),
     Case(
         "PicasoPool projecting",
@@ -332,9 +328,7 @@ OPERATORS = [
         ),
     ),
     Case(
-        "Canonicalize",
-        lambda: Canonicalize(PicasoPool(DIM, **PICASO, num_steps=2), move_back),
-        canonicalized_equation,
+        "Canonicalize", lambda: Canonicalize(PicasoPool(DIM, **PICASO, num_steps=2), move_back), canonicalized_equation
     ),
     Case(
         "DeepSets",

@@ -51,7 +51,5 @@ def with_every_bucket_size(test: Callable[..., None]) -> Callable[..., None]:
 def sets(min_size: int = 0, max_size: int = 6) -> st.SearchStrategy[Sets]:
     """Strategy for one to four sets of different sizes, some of them empty."""
     return st.builds(
-        draw_sets,
-        st.lists(st.integers(min_size, max_size), min_size=1, max_size=4),
-        st.integers(0, 2**31),
+        draw_sets, st.lists(st.integers(min_size, max_size), min_size=1, max_size=4), st.integers(0, 2**31)
     )

@@ -155,8 +155,7 @@ def test_narrow_elements_are_absorbed_and_wide_ones_projected():
 
 
 @pytest.mark.parametrize(
-    ("num_steps", "share", "expected"),
-    [(3, True, AbsorbedSet), (4, True, ProjectedSet), (4, False, AbsorbedSet)],
+    ("num_steps", "share", "expected"), [(3, True, AbsorbedSet), (4, True, ProjectedSet), (4, False, AbsorbedSet)]
 )
 def test_a_cascade_counts_the_steps_that_share_a_view(num_steps: int, share: bool, expected: type):
     pool = PicasoPool(128, num_templates=14, num_heads=4, num_steps=num_steps, share=share)

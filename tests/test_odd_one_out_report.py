@@ -13,15 +13,7 @@ from picaset.lab.experiments.odd_one_out import ROWS, SEEDED, VARIANTS
 from picaset.lab.experiments.tables import TABLES
 from picaset.lab.networks.odd_one_out import ODD_FACES, OddOneOutNetwork, odd_faces_network
 from picaset.lab.reports.odd_faces import ScoredSet, draw_odd_faces, sample_scored_sets, stored_sets
-from picaset.lab.reports.odd_one_out import (
-    NAMES,
-    answers,
-    build_tables,
-    draw_figures,
-    mean_by_size,
-    table_4,
-    variants,
-)
+from picaset.lab.reports.odd_one_out import NAMES, answers, build_tables, draw_figures, mean_by_size, table_4, variants
 from picaset.lab.reports.published import TABLE_4
 from picaset.lab.reports.records import Record, find_records
 from picaset.lab.reports.reproduction import tables_of, write_report
@@ -154,10 +146,7 @@ def test_a_report_has_every_figure_and_pictures_of_drawn_faces_only(trained, rec
     assert "Odd one out" in text
     assert "Clustering under shift" not in text
     figures = draw_figures(many(record, REAL, SOME), tmp_path / "real")
-    assert {svg.stem for svg, _ in figures.values()} == {
-        "odd_one_out_by_size_celeba",
-        "odd_one_out_learning_celeba",
-    }
+    assert {svg.stem for svg, _ in figures.values()} == {"odd_one_out_by_size_celeba", "odd_one_out_learning_celeba"}
     assert not list((tmp_path / "real").rglob("*faces*"))
     assert all("<image" not in svg.read_text() for svg, _ in figures.values())
 

@@ -255,9 +255,7 @@ def test_every_optimizer_step_uses_the_learning_rate_of_its_schedule(tmp_path, m
     monkeypatch.setattr(type(SMOKE.task), "evaluate", lambda *_: {})
     training = replace(SMOKE.training, steps=20, learning_rate=3e-3, checkpoint_every=20, **options)
     rates = list[float]()
-    hook = register_optimizer_step_pre_hook(
-        lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]),
-    )
+    hook = register_optimizer_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
     try:
         start(replace(SMOKE, training=training), tmp_path / "run", silent=True, accelerator="cpu")
     finally:

@@ -79,11 +79,7 @@ class Cluster:
             clustered: Any = self.cluster_in_chunks(path, estimator)
         else:
             clustered = cluster_table(
-                read_table(path),
-                estimator,
-                columns=self.columns,
-                set_column=self.set,
-                drop_missing=self.drop_missing,
+                read_table(path), estimator, columns=self.columns, set_column=self.set, drop_missing=self.drop_missing
             )
         if self.plot is not None and len(clustered.columns) != 2:
             raise ValueError(

@@ -76,11 +76,7 @@ class LargeSet:
         return tuple(step.inputs for step in self.maps)
 
     def map(
-        self,
-        function: Callable[..., Tensor],
-        *inputs: Tensor,
-        modules: tuple[nn.Module, ...] = (),
-        costs: bool = True,
+        self, function: Callable[..., Tensor], *inputs: Tensor, modules: tuple[nn.Module, ...] = (), costs: bool = True
     ) -> "LargeSet":
         """Return the set with elements ``function(elements, *inputs)``; elements must not depend on each other."""
         return LargeSet(self.source, self.reading, (*self.maps, Map(function, inputs, modules, costs)), self.origin)

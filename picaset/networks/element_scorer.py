@@ -108,9 +108,7 @@ class ElementScorer(PretrainedNetwork):
         self.judge = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 1))
 
     def forward(
-        self,
-        elements: Float[Tensor, "B N D"] | SetBatch,
-        mask: Bool[Tensor, "B N"] | None = None,
+        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B N"] | Float[Tensor, " total"]:
         """Return the score of every element; higher means that it fits the others less."""
         if isinstance(elements, SetBatch):

@@ -51,9 +51,7 @@ class PooledNetwork(PretrainedNetwork):
         self.decoder = decoder
 
     def encode(
-        self,
-        elements: Float[Tensor, "B N D"] | SetBatch,
-        mask: Bool[Tensor, "B N"] | None = None,
+        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B N E"] | SetBatch:
         """Return the encoded set, the input of the pool."""
         check_fits(self, elements, mask)
@@ -62,9 +60,7 @@ class PooledNetwork(PretrainedNetwork):
         return elements
 
     def forward(
-        self,
-        elements: Float[Tensor, "B N D"] | SetBatch,
-        mask: Bool[Tensor, "B N"] | None = None,
+        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B K O"]:
         """Return the prediction for every set."""
         if isinstance(elements, SetBatch):
@@ -216,11 +212,7 @@ class Picaso(PooledNetwork):
             dim_in=dim_in,
         )
 
-    def trace(
-        self,
-        elements: Float[Tensor, "B N D"] | SetBatch,
-        mask: Bool[Tensor, "B N"] | None = None,
-    ) -> Trace:
+    def trace(self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None) -> Trace:
         """Return the templates and the attention of every step of the cascade."""
         assert isinstance(self.pool, PicasoPool)
         return self.pool.trace(self.encode(elements, mask), mask)

@@ -89,9 +89,7 @@ class SetPredictor(PooledNetwork):
         )
 
     def importance(
-        self,
-        elements: Float[Tensor, "B N D"] | SetBatch,
-        mask: Bool[Tensor, "B N"] | None = None,
+        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B N"] | Float[Tensor, " total"]:
         """Return the importance of each element; it sums to one over a set and is zero for absent elements.
 

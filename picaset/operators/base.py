@@ -47,9 +47,7 @@ class SetPool(nn.Module):
     """Number of features of an element; None accepts any."""
 
     def forward(
-        self,
-        elements: Float[Tensor, "B N D"] | SetBatch,
-        mask: Bool[Tensor, "B N"] | None = None,
+        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B K E"]:
         """Pool every set; ``mask`` is True where an element is present, None if all are."""
         if isinstance(elements, SetBatch):
@@ -72,9 +70,7 @@ class SetEncoder(nn.Module):
     """Number of features of an element; None accepts any."""
 
     def forward(
-        self,
-        elements: Float[Tensor, "B N D"] | SetBatch,
-        mask: Bool[Tensor, "B N"] | None = None,
+        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B N E"] | SetBatch:
         """Encode every set; ``mask`` is True where an element is present, None if all are."""
         if isinstance(elements, SetBatch):
@@ -132,11 +128,7 @@ class Cascade(nn.Module):
             step = self.advance(step, index, with_attention=False)
         return step
 
-    def trace(
-        self,
-        elements: Float[Tensor, "B N D"] | SetBatch,
-        mask: Bool[Tensor, "B N"] | None = None,
-    ) -> Trace:
+    def trace(self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None) -> Trace:
         """Return the templates and the attention weights of every step.
 
         Weights are normalized over the elements, or over the templates if these compete for elements.

@@ -21,15 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_divides, check_positive
-from picaset.operators.attention import (
-    AbsorbedSet,
-    Order,
-    SetView,
-    attend,
-    attention_weights,
-    cheapest_order,
-    view_set,
-)
+from picaset.operators.attention import AbsorbedSet, Order, SetView, attend, attention_weights, cheapest_order, view_set
 from picaset.operators.base import read_set, write_set
 from picaset.operators.state import AttentionState, wide, without_autocast
 from picaset.sets import SetBatch
@@ -169,10 +161,7 @@ class MultiheadAttentionBlock(nn.Module):
         return attention_weights(wide(self.query_map(queries)), view)
 
     def summarize(
-        self,
-        queries: Float[Tensor, "B K Q"],
-        elements: Float[Tensor, "B N E"],
-        mask: Bool[Tensor, "B N"] | None = None,
+        self, queries: Float[Tensor, "B K Q"], elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None = None
     ) -> AttentionState:
         """Return the softmax statistics of a part of a set for these queries; those of all parts merge."""
         projected = wide(self.query_map(queries))
@@ -193,10 +182,7 @@ class MultiheadAttentionBlock(nn.Module):
         return view
 
     def combine(
-        self,
-        queries: Float[Tensor, "#B K Q"],
-        projected: Float[Tensor, "#B K D"],
-        attended: Float[Tensor, "B K D"],
+        self, queries: Float[Tensor, "#B K Q"], projected: Float[Tensor, "#B K D"], attended: Float[Tensor, "B K D"]
     ) -> Float[Tensor, "B K D"]:
         """Apply Eq. 3 after the attention: output map, residuals, norms and feed-forward layers."""
         attended = attended.to(projected.dtype)

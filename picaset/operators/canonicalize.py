@@ -58,11 +58,7 @@ class Canonicalize(nn.Module):
         self.network = network
         self.restore = restore
 
-    def forward(
-        self,
-        elements: Float[Tensor, "B N D"] | SetBatch,
-        mask: Bool[Tensor, "B N"] | None = None,
-    ) -> Any:
+    def forward(self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None) -> Any:
         """Return the prediction for every set; ``mask`` is True where an element is present, None if all are."""
         if isinstance(elements, SetBatch):
             check_fits(self, elements, mask)

@@ -46,9 +46,7 @@ def joint_log_density(mixture: Mixture, elements: Float[Tensor, "B N D"]) -> Flo
 
 
 def log_likelihood(
-    mixture: Mixture,
-    elements: Float[Tensor, "B N D"] | SetBatch,
-    mask: Bool[Tensor, "B N"] | None = None,
+    mixture: Mixture, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
 ) -> Float[Tensor, " B"]:
     """Return the mean log-likelihood of the elements of each set (Eq. 10 per point); zero for an empty set.
 

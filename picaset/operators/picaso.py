@@ -16,15 +16,7 @@ from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_divides, check_positive
 from picaset.operators.attention import Order, SetView
-from picaset.operators.base import (
-    Cascade,
-    CascadePool,
-    CascadeStep,
-    check_fits,
-    learned_templates,
-    read_set,
-    write_set,
-)
+from picaset.operators.base import Cascade, CascadePool, CascadeStep, check_fits, learned_templates, read_set, write_set
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
 from picaset.operators.buckets import pool_and_encode_in_buckets
 from picaset.operators.state import AttentionState
@@ -202,9 +194,7 @@ class GeneralizedPicaso(Cascade):
         self.rewriting = None if tied else MultiheadAttentionBlock(dim, dim, dim, num_heads=num_heads, **options)
 
     def forward(
-        self,
-        elements: Float[Tensor, "B N D"] | SetBatch,
-        mask: Bool[Tensor, "B N"] | None = None,
+        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
     ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B N D"] | SetBatch]:
         """Return the last templates and elements; ``mask`` is True where an element is present, None if all are."""
         if isinstance(elements, SetBatch):

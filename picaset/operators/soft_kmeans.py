@@ -51,13 +51,7 @@ class SoftKMeans(CascadePool):
     """
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        num_templates: int,
-        num_steps: int = 3,
-        compete: bool = True,
-        temperature: float = 1.0,
+        self, dim: int, *, num_templates: int, num_steps: int = 3, compete: bool = True, temperature: float = 1.0
     ) -> None:
         super().__init__()
         check_positive(caller="SoftKMeans", dim=dim, num_templates=num_templates, num_steps=num_steps)

@@ -78,9 +78,7 @@ class AttentionState(NamedTuple):
     def empty_like(cls, other: "AttentionState") -> "AttentionState":
         """Return the state of no elements, which is neutral in ``merge``."""
         return cls(
-            torch.full_like(other.largest, -torch.inf),
-            torch.zeros_like(other.total),
-            torch.zeros_like(other.weighted),
+            torch.full_like(other.largest, -torch.inf), torch.zeros_like(other.total), torch.zeros_like(other.weighted)
         )
 
     def merge(self, other: "AttentionState") -> "AttentionState":

@@ -115,10 +115,7 @@ def symmetric_uniform(count: int, most: float, generator: torch.Generator) -> Fl
 
 
 def warp(
-    images: Float[Tensor, "B C S S"],
-    shifts: Int[Tensor, "B 2"],
-    augmentation: Augmentation,
-    generator: torch.Generator,
+    images: Float[Tensor, "B C S S"], shifts: Int[Tensor, "B 2"], augmentation: Augmentation, generator: torch.Generator
 ) -> Float[Tensor, "B C P P"]:
     """Return crops that are shifted, stretched, rotated, scaled and mirrored in one interpolation.
 

@@ -82,11 +82,7 @@ def write_rows(path: Path, rows: Iterable[bytes], *, count: int, row: Any) -> No
     crashing the process.
     """
     dtype = np.dtype(row)
-    header = {
-        "descr": np.lib.format.dtype_to_descr(dtype.base),
-        "fortran_order": False,
-        "shape": (count, *dtype.shape),
-    }
+    header = {"descr": np.lib.format.dtype_to_descr(dtype.base), "fortran_order": False, "shape": (count, *dtype.shape)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)

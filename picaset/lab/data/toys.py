@@ -327,12 +327,7 @@ def render_toy(category: int, instance: int, grid: Grid, *, seed: int) -> UInt8[
 
 
 def render_views(
-    toy: Solids,
-    elevation: Tensor,
-    azimuth: Tensor,
-    lamp_azimuth: Tensor,
-    lightings: tuple[int, ...],
-    ground: float,
+    toy: Solids, elevation: Tensor, azimuth: Tensor, lamp_azimuth: Tensor, lightings: tuple[int, ...], ground: float
 ) -> Float[Tensor, "V L S S"]:
     """Render the views of one camera.
 

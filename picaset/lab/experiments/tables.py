@@ -51,12 +51,7 @@ TABLE_5 = [
 ]
 """On generated scenes, which need no download, the most important first."""
 
-TABLES: dict[str, list[tuple[str, int]]] = {
-    "table2": TABLE_2,
-    "table3": TABLE_3,
-    "table4": TABLE_4,
-    "table5": TABLE_5,
-}
+TABLES: dict[str, list[tuple[str, int]]] = {"table2": TABLE_2, "table3": TABLE_3, "table4": TABLE_4, "table5": TABLE_5}
 
 
 def tables_named(names: tuple[str, ...]) -> list[str]:

@@ -205,9 +205,7 @@ class Estimator(nn.Module):
         self.num_frequencies = num_frequencies
 
     def forward(
-        self,
-        elements: Float[Tensor, "B N D"] | SetBatch,
-        mask: Bool[Tensor, "B N"] | None = None,
+        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B K S D_plus_2"]:
         if isinstance(elements, SetBatch):
             return pool_in_buckets(elements, self.estimate)
@@ -291,9 +289,7 @@ class MixtureSteps(NamedTuple):
 
 
 def mixture_steps(
-    network: MixtureNetwork,
-    elements: Float[Tensor, "B N D"],
-    mask: Bool[Tensor, "B N"] | None = None,
+    network: MixtureNetwork, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None
 ) -> MixtureSteps:
     """Return the mixtures that the templates describe after every step; the last is the network's prediction.
 

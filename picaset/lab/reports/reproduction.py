@@ -12,15 +12,7 @@ from picaset.files import atomic_write
 from picaset.lab.reports.clustering import CLUSTERING
 from picaset.lab.reports.odd_one_out import ODD_ONE_OUT
 from picaset.lab.reports.page import Figures, Reporter, Section, write_page
-from picaset.lab.reports.records import (
-    COMMITTED,
-    OnSkip,
-    Record,
-    find_records,
-    profiles_of,
-    reason_of,
-    require_fields,
-)
+from picaset.lab.reports.records import COMMITTED, OnSkip, Record, find_records, profiles_of, reason_of, require_fields
 from picaset.lab.reports.scenes import SCENES
 from picaset.lab.reports.table import Table
 from picaset.lab.reports.viewpoints import VIEWPOINTS

@@ -39,12 +39,7 @@ NAMES = {
     "ours-stereo": "ours, both cameras",
 }
 """Labels of the rows."""
-COLUMNS = {
-    "novel": "novel",
-    "familiar": "familiar",
-    "novel_moved": "novel, moved",
-    "familiar_moved": "familiar, moved",
-}
+COLUMNS = {"novel": "novel", "familiar": "familiar", "novel_moved": "novel, moved", "familiar_moved": "familiar, moved"}
 """Accuracies at viewpoints of training and at others, with crops in the middle and moved."""
 CLAIMS = [("pb3", "set-transformer"), ("pb3", "pb1"), ("pb3", "deepset-max"), ("ours", "pb3")]
 """Pairs of rows to compare; the first of a pair is claimed to be better."""

@@ -84,11 +84,7 @@ class MixtureNetworks:
     def list_methods(self) -> list[Method]:
         """List the available networks and the methods that need none."""
         networks = [
-            Method.of(
-                name,
-                fixed_components=read_config(folder).get("num_components"),
-                num_steps=self.num_steps(name),
-            )
+            Method.of(name, fixed_components=read_config(folder).get("num_components"), num_steps=self.num_steps(name))
             for name, folder in self.folders.items()
         ]
         return [*networks, *(Method.of(name, fixed_components=None, num_steps=0) for name in FITS)]
