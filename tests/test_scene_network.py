@@ -1,8 +1,7 @@
-"""Networks that predict the objects of a scene: encoder, cascades that compete, and all decoders."""
+"""Networks that predict the objects of a scene: the encoder, all decoders, and saved networks of version 0.1."""
 
 import json
 import threading
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,10 @@ from picaset.lab.networks.scene_decoders import (
     SUMMARY_NORM,
     AttentionDecoder,
     CascadeDecoder,
-    CompetingDecoder,
     DescentDecoder,
     SlotDecoder,
-    highest_peaks,
 )
 from picaset.lab.networks.scene_network import VERSION_1_DECODERS, SceneNetwork
-from picaset.operators.picaso import PicasoPool
 
 DECODERS = {
     "cascade": lambda **options: CascadeDecoder(16, num_heads=2, **options),
@@ -34,28 +30,16 @@ DECODERS = {
     "implicit-descent": lambda **options: DescentDecoder(
         16, num_places=64, implicit=True, **{"num_steps": 4} | options
     ),
-    "competing": lambda **options: CompetingDecoder(16, num_heads=2, **options),
 }
 ITERATIVE = [name for name in DECODERS if name != "attention"]
 EACH_STEP = [name for name in ITERATIVE if "descent" not in name]
 every_decoder = pytest.mark.parametrize("decoder", DECODERS)
 IMAGES = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-OPTIONS = [
-    {"compete": compete, "located": located, "initial": initial, "mixed": mixed}
-    for compete, located, initial, mixed in product(
-        ("elements", "templates", "both"), (False, True), ("learned", "peaks"), (False, True)
-    )
-]
-every_option = pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(map(str, options.values())))
 
 
 def network(decoder: str = "cascade", **options) -> SceneNetwork:
     torch.manual_seed(0)
     return SceneNetwork(19, DECODERS[decoder](**options), image_size=32, dim=16)
-
-
-def competing(**options) -> CompetingDecoder:
-    return CompetingDecoder(8, num_objects=3, num_heads=2, **options)
 
 
 def places(dim: int = 8, side: int = 4) -> Places:
@@ -112,72 +96,22 @@ def test_an_image_of_another_size_is_refused():
         SceneEncoder(8, image_size=30)
 
 
-# The cascade
+# The decoders
 
 
-@pytest.mark.parametrize("form", ["paper", "authors"])
-@pytest.mark.parametrize("norm", [False, True])
-def test_without_competition_or_positions_it_is_the_paper_s_cascade(form, norm):
-    ours = competing(compete="elements", located=False, form=form, norm=norm)
-    paper = PicasoPool(8, num_templates=3, num_heads=2, num_steps=3, form=form, norm=norm)
-    ours.load_state_dict({name.replace("blocks.0.", "block."): tensor for name, tensor in paper.state_dict().items()})
-    assert_close(ours(places()), paper(places().elements), atol=1e-5, rtol=1e-4)
-
-
-@every_option
-def test_the_order_of_places_changes_nothing(options):
+@pytest.mark.parametrize("decoder", [name for name in DECODERS if "descent" not in name and name != "slots"])
+def test_the_order_of_places_changes_nothing(decoder):
     torch.manual_seed(0)
-    decoder, inputs = competing(**options), places()
-    if options["initial"] == "peaks":
-        # Peaks are peaks of a grid, which may be mirrored but not torn apart.
-        order = torch.arange(16).unflatten(0, (4, 4)).flip(1).flatten()
-    else:
-        order = torch.randperm(16, generator=torch.Generator().manual_seed(1))
+    module, inputs = DECODERS[decoder](), places(16)
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(1))
     moved = Places(inputs.elements[:, order], inputs.positions[order], inputs.grid[order])
-    assert_close(decoder(moved), decoder(inputs), atol=1e-5, rtol=1e-4)
+    assert_close(module(moved), module(inputs), atol=1e-5, rtol=1e-4)
 
 
 def without_gradient(module: torch.nn.Module) -> list[str]:
     """Names of the weights without a gradient, except key biases, which a softmax over places does not depend on."""
     names = [name for name, weight in module.named_parameters() if weight.grad is None or not weight.grad.any()]
     return [name for name in names if "key_map.bias" not in name]
-
-
-@every_option
-def test_every_weight_learns(options):
-    decoder = competing(**options)
-    (decoder(places()) * torch.randn(2, 3, 8)).sum().backward()
-    assert without_gradient(decoder) == []
-
-
-def test_templates_that_compete_share_every_place_out():
-    decoder, inputs = competing(compete="templates", located=False), places()
-    view, templates = decoder.view(inputs), decoder.initial_templates(inputs.elements)
-    shares = view.scores(decoder.block.query_map(templates)).softmax(dim=2)
-    assert_close(decoder.weights(templates, view), shares / shares.sum(dim=3, keepdim=True))
-    assert_close(shares.sum(dim=2), torch.ones(2, 2, 16))
-
-
-@pytest.mark.parametrize("compete", ["elements", "templates", "both"])
-def test_what_a_template_takes_adds_up_to_one(compete):
-    attention = competing(compete=compete).trace(places()).attention
-    assert attention.shape == (3, 2, 2, 3, 16)
-    assert_close(attention.sum(dim=-1), torch.ones(3, 2, 2, 3))
-
-
-def test_located_templates_know_where_the_places_are():
-    decoder, inputs = competing(), places()
-    elsewhere = inputs._replace(grid=inputs.grid.flip(1))
-    assert not torch.allclose(decoder(elsewhere), decoder(inputs))
-    blind = competing(located=False)
-    assert torch.equal(blind(elsewhere), blind(inputs))
-
-
-def test_peaks_come_before_the_slopes_beside_them():
-    scores = torch.zeros(1, 25)
-    scores[0, 6], scores[0, 7], scores[0, 18] = 5.0, 4.0, 1.0  # two neighbours on a slope, and a low peak
-    assert highest_peaks(scores, 2).tolist() == [[6, 18]]
-    assert highest_peaks(-torch.arange(25.0)[None], 25).sort().values.tolist() == [list(range(25))]
 
 
 # The network
@@ -303,8 +237,6 @@ def test_a_decoder_that_does_not_fit_is_refused():
         SceneNetwork(19, CascadeDecoder(16))
     with pytest.raises(ValueError, match="images must have num_places=64 places; got 256"):
         SceneNetwork(19, DECODERS["descent"](), dim=16)(torch.zeros(1, 3, 64, 64))
-    with pytest.raises(ValueError, match="compete must be one of 'elements', 'templates', 'both'; got 'slots'"):
-        CompetingDecoder(16, compete="slots")
 
 
 def test_only_an_implicit_descent_is_bounded_and_cut_and_goes_to_vectors_of_one_length():
@@ -335,9 +267,7 @@ def save_version_1(folder: Path, weights: dict[str, torch.Tensor], config: dict[
 def version_1_weights(decoder: str, **options) -> dict[str, torch.Tensor]:
     """The weights of a network under their names in format version 1."""
     names = {"decoder.pool.": "decoder.", "decoder.descent.": "decoder.", "decoder.summary.": "summary."}
-    names |= {"decoder.saliency.": "decoder.likes."} | (
-        {"decoder.mixing.": "mixing."} if decoder == "attention" else {}
-    )
+    names |= {"decoder.mixing.": "mixing."} if decoder == "attention" else {}
     weights = dict[str, torch.Tensor]()
     for name, tensor in network(decoder, **options).state_dict().items():
         prefix = next((prefix for prefix in names if name.startswith(prefix)), None)
@@ -356,13 +286,17 @@ def test_a_network_of_version_1_is_upgraded(decoder, tmp_path):
         assert torch.equal(upgraded(IMAGES), expected(IMAGES))
 
 
-@every_option
-def test_every_option_of_version_1_is_upgraded(options, tmp_path):
-    save_version_1(tmp_path, version_1_weights("competing", **options), FLAT | options | {"decoder": "competing"})
-    upgraded, expected = SceneNetwork.from_pretrained(tmp_path), network("competing", **options).eval()
+def test_the_competing_decoder_of_version_1_is_a_plain_cascade_or_refused(tmp_path):
+    plain = FLAT | {"decoder": "competing", "compete": "elements", "located": False}
+    weights = {name.replace("blocks.0.", "block."): tensor for name, tensor in version_1_weights("cascade").items()}
+    save_version_1(tmp_path, weights, plain)
+    upgraded, expected = SceneNetwork.from_pretrained(tmp_path), network().eval()
     assert upgraded.config == expected.config
     with torch.no_grad():
         assert torch.equal(upgraded(IMAGES), expected(IMAGES))
+    save_version_1(tmp_path, weights, plain | {"mixed": True})
+    with pytest.raises(ValueError, match="the decoder option mixed=True was removed; only False is left"):
+        SceneNetwork.from_pretrained(tmp_path)
 
 
 def test_a_damaged_network_of_version_1_is_refused(tmp_path):

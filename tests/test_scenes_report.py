@@ -14,7 +14,7 @@ from picaset.lab.training.run_directory import run_name
 from tests.short_runs import train_shortly
 
 RUNS = [("scenes-pb3", 0), ("scenes-pb3", 1), ("scenes-pb3-reweighted", 0), ("scenes-dspn30", 0),
-        ("scenes-set-transformer", 0), ("scenes-pb3-likelihood", 0), ("scenes-pb3-located", 0)]  # fmt: skip
+        ("scenes-set-transformer", 0), ("scenes-pb3-likelihood", 0), ("scenes-pb3-waves", 0)]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,7 @@ from typing import get_args
 
 from picaset.lab.experiments.profiles import builders
 from picaset.lab.networks.image_stems import PIXELS_PER_PLACE
-from picaset.lab.networks.scene_decoders import (
-    AttentionDecoder,
-    CascadeDecoder,
-    CompetingDecoder,
-    DescentDecoder,
-    SlotDecoder,
-)
+from picaset.lab.networks.scene_decoders import AttentionDecoder, CascadeDecoder, DescentDecoder, SlotDecoder
 from picaset.lab.tasks.scene_loss import Objective
 from picaset.lab.tasks.scenes import NETWORK, SceneObjects
 from picaset.lab.training.experiment import Training
@@ -25,7 +19,6 @@ DIM = 64
 DESCENT = ModuleConfig.of(DescentDecoder, dim=DIM, num_places=(64 // PIXELS_PER_PLACE) ** 2, num_steps=10)
 CASCADE = ModuleConfig.of(CascadeDecoder, dim=DIM)
 SLOTS = ModuleConfig.of(SlotDecoder, dim=DIM)
-COMPETING = ModuleConfig.of(CompetingDecoder, dim=DIM, compete="elements", located=False)
 
 
 def with_decoder(decoder: ModuleConfig, *, positions: str = "linear") -> SceneObjects:
@@ -39,7 +32,7 @@ ROWS = {
     "slot-attention": with_decoder(SLOTS),
     "set-transformer": with_decoder(ModuleConfig.of(AttentionDecoder, dim=DIM)),
     "pb3": with_decoder(CASCADE),
-    "ours": replace(with_decoder(COMPETING, positions="waves"), every_step=True),
+    "ours": replace(with_decoder(CASCADE, positions="waves"), every_step=True),
 }
 """Table 5, in its order, with iDSPN and ours. As published, DSPN30 is DSPN10 with more steps at test time."""
 
@@ -49,13 +42,8 @@ SEEDED = ("slot-attention", "pb3")
 VARIANTS = {
     name: replace(task, objective="likelihood")
     for name, task in {
-        "pb3-every-step": replace(with_decoder(COMPETING), every_step=True),
-        "pb3-waves": with_decoder(COMPETING, positions="waves"),
-        "pb3-compete": with_decoder(COMPETING.replace(compete="templates")),
-        "pb3-compete-both": with_decoder(COMPETING.replace(compete="both")),
-        "pb3-located": with_decoder(COMPETING.replace(located=True)),
-        "pb3-peaks": with_decoder(COMPETING.replace(initial="peaks")),
-        "pb3-mixed": with_decoder(COMPETING.replace(mixed=True)),
+        "pb3-every-step": replace(with_decoder(CASCADE), every_step=True),
+        "pb3-waves": with_decoder(CASCADE, positions="waves"),
         "pb3-paper-form": with_decoder(CASCADE.replace(form="paper")),
         "slot-attention-learned": with_decoder(SLOTS.replace(initial="learned")),
         "slot-attention-waves": with_decoder(SLOTS, positions="waves"),

@@ -4,41 +4,32 @@ r"""Decoders of scenes: from the places of an image to one vector for each objec
     AttentionDecoder    AttentionPool, then self-attention among the templates               (Set Transformer)
     SlotDecoder         SlotAttention from sampled or from learned slots
     DescentDecoder      SetDescent, with unrolled or with implicit gradients                 (DSPN, iDSPN)
-    CompetingDecoder    a cascade with competition, positions and data-dependent templates   (ours)
 
 Dimensions:  B images   N places   K objects   D features   H heads   L steps   Z features of a summary
 """
 
-from collections.abc import Iterator
 from copy import copy
-from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from picaset.checks import check_choice, check_divides, check_positive
+from picaset.checks import check_positive
 from picaset.lab.networks.image_stems import Places
 from picaset.lab.networks.set_descent import SetDescent
 from picaset.networks.configuration import Configurable
-from picaset.operators.attention import ProjectedSet, join_heads
 from picaset.operators.attention_pools import AttentionPool
-from picaset.operators.base import Trace, learned_templates
-from picaset.operators.block import Form, MultiheadAttentionBlock
+from picaset.operators.base import Trace
+from picaset.operators.block import Form
 from picaset.operators.encoders import SelfAttention
 from picaset.operators.picaso import PicasoPool
-from picaset.operators.slot_attention import Initial as SlotInitial
-from picaset.operators.slot_attention import SlotAttention
+from picaset.operators.slot_attention import Initial, SlotAttention
 
-Compete = Literal["elements", "templates", "both"]
-Initial = Literal["learned", "peaks"]
 SUMMARY_FEATURES = 16
 """Features of a place in the summary that a descent starts from."""
 SUMMARY_NORM = 8.0
 """Norm of the summaries of an implicit descent: several steps away from the start, and reachable."""
-EPSILON = 1e-8
-"""Added to attention weights before they are normalized over the places."""
 
 
 class SceneDecoder(Configurable):
@@ -174,9 +165,7 @@ class SlotDecoder(PoolDecoder):
         initial: Slots ``"sampled"`` from a learned Gaussian, as published, or ``"learned"`` slots.
     """
 
-    def __init__(
-        self, dim: int, *, num_objects: int = 10, num_steps: int = 3, initial: SlotInitial = "sampled"
-    ) -> None:
+    def __init__(self, dim: int, *, num_objects: int = 10, num_steps: int = 3, initial: Initial = "sampled") -> None:
         super().__init__(dim, num_objects, num_steps)
         self.pool = SlotAttention(dim, num_slots=num_objects, num_steps=num_steps, initial=initial)
 
@@ -225,117 +214,3 @@ class Summary(nn.Module):
     def forward(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B Z"]:
         summary = self.joined(torch.relu(self.narrow(elements)).flatten(1))
         return SUMMARY_NORM * normalize(summary - summary.mean(dim=1, keepdim=True)) if self.normed else summary
-
-
-class CompetingDecoder(SceneDecoder):
-    """A PICASO cascade with four optional extensions; without them it is :class:`CascadeDecoder`.
-
-    Args:
-        dim: Features of a place, in and out.
-        num_objects: Vectors per image.
-        num_heads: Attention heads; divides ``dim``.
-        num_steps: Steps of the cascade.
-        compete: Dimension of the softmax of attention: ``"elements"`` as in the paper; ``"templates"``, so that
-            templates compete for each place as slots do; ``"both"``, the product of the two.
-        located: Add to each place its position, and to each template, after every step, the mean position that it
-            attended to.
-        initial: ``"learned"`` templates, or ``"peaks"``: the places with the highest learned score are added to them.
-        mixed: Self-attention among the templates after every step.
-        form: Form of the attention blocks, ``"authors"`` or ``"paper"``.
-        norm: Layer norm after each sum of a block.
-
-    Example:
-        >>> places = Places(torch.randn(2, 9, 8), torch.randn(9, 8), torch.rand(9, 2))
-        >>> CompetingDecoder(8, num_objects=3, num_heads=2, compete="both")(places).shape
-        torch.Size([2, 3, 8])
-    """
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        num_objects: int = 10,
-        num_heads: int = 4,
-        num_steps: int = 3,
-        compete: Compete = "templates",
-        located: bool = True,
-        initial: Initial = "learned",
-        mixed: bool = False,
-        form: Form = "authors",
-        norm: bool = True,
-    ) -> None:
-        super().__init__(dim, num_objects, num_steps)
-        caller = type(self).__name__
-        check_divides(num_heads, dim, caller=caller)
-        check_choice(compete, ("elements", "templates", "both"), caller=caller, name="compete")
-        check_choice(initial, ("learned", "peaks"), caller=caller, name="initial")
-        self.compete: Compete = compete
-        self.templates = learned_templates(num_objects, dim)
-        self.block = MultiheadAttentionBlock(dim, dim, dim, num_heads=num_heads, form=form, norm=norm)
-        self.location = nn.Linear(2, dim) if located else None
-        self.saliency = nn.Linear(dim, 1) if initial == "peaks" else None
-        self.mixing = SelfAttention(dim, dim, num_heads=num_heads, form=form, norm=norm) if mixed else None
-
-    def forward(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "B K D"]:
-        return self.each_step(places, num_steps)[-1]
-
-    def each_step(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "L B K D"]:
-        first = self.initial_templates(places.elements)
-        return torch.stack([templates for templates, _ in self.steps(first, places, self.count_steps(num_steps))])
-
-    def trace(self, places: Places) -> Trace:
-        first = self.initial_templates(places.elements)
-        templates, attention = zip(*self.steps(first, places, self.count_steps(None)), strict=True)
-        return Trace(torch.stack([first, *templates]), torch.stack(attention))
-
-    def steps(
-        self, templates: Float[Tensor, "B K D"], places: Places, num_steps: int
-    ) -> Iterator[tuple[Float[Tensor, "B K D"], Float[Tensor, "B H K N"]]]:
-        """Yield the templates after each step, and the attention weights of the step."""
-        view = self.view(places)
-        for _ in range(num_steps):
-            weights = self.weights(templates, view)
-            heads = join_heads(weights @ view.values)
-            templates = self.block.combine(templates, self.block.query_map(templates), heads)
-            if self.location is not None:
-                templates = templates + self.location(weights.mean(dim=1) @ places.grid)
-            if self.mixing is not None:
-                templates = self.mixing(templates)
-            yield templates, weights
-
-    def view(self, places: Places) -> ProjectedSet:
-        """Return the keys and values of the places."""
-        elements = places.elements if self.location is None else places.elements + places.positions
-        view = self.block.view(elements, None, num_queries=None, order="project")
-        assert isinstance(view, ProjectedSet)
-        return view
-
-    def initial_templates(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B K D"]:
-        templates = self.templates.expand(len(elements), -1, -1)
-        if self.saliency is None:
-            return templates
-        scores = self.saliency(elements)[..., 0]  # (B, N)
-        peaks = highest_peaks(scores, len(self.templates))
-        salient = elements.gather(1, peaks[..., None].expand(-1, -1, elements.shape[2]))
-        # The choice of places has no gradient; weighting them by their scores trains the scores.
-        return templates + scores.gather(1, peaks).sigmoid()[..., None] * salient
-
-    def weights(self, templates: Float[Tensor, "B K D"], view: ProjectedSet) -> Float[Tensor, "B H K N"]:
-        """Return attention weights, which sum to one over the places."""
-        scores = view.scores(self.block.query_map(templates))
-        if self.compete == "elements":
-            return scores.softmax(dim=-1)
-        shares = scores.softmax(dim=2)
-        if self.compete == "both":
-            shares = shares * scores.softmax(dim=3)
-        shares = shares + EPSILON
-        return shares / shares.sum(dim=3, keepdim=True)
-
-
-def highest_peaks(scores: Float[Tensor, "B N"], count: int) -> Tensor:
-    """Return the indices (B, count) of the highest scores on a square grid, local maxima before all others."""
-    fixed = scores.detach()
-    side = round(scores.shape[1] ** 0.5)
-    around: Tensor = nn.functional.max_pool2d(fixed.view(-1, 1, side, side), 3, stride=1, padding=1).flatten(1)
-    span = fixed.amax() - fixed.amin()
-    return torch.where(fixed >= around, fixed, fixed - span).topk(count, dim=1).indices

@@ -6,6 +6,7 @@ Dimensions:  B images   S pixels a side   K objects   V numbers of an object   L
 """
 
 import inspect
+import re
 from typing import Any
 
 import torch
@@ -17,7 +18,6 @@ from picaset.lab.networks.image_stems import PIXELS_PER_PLACE, Positions, SceneE
 from picaset.lab.networks.scene_decoders import (
     AttentionDecoder,
     CascadeDecoder,
-    CompetingDecoder,
     DescentDecoder,
     SceneDecoder,
     SlotDecoder,
@@ -33,9 +33,11 @@ VERSION_1_DECODERS: dict[str, tuple[type[SceneDecoder], dict[str, Any]]] = {
     "learned-slots": (SlotDecoder, {"initial": "learned"}),
     "descent": (DescentDecoder, {"implicit": False}),
     "implicit-descent": (DescentDecoder, {"implicit": True}),
-    "competing": (CompetingDecoder, {}),
+    "competing": (CascadeDecoder, {}),
 }
 """Decoders by their name in format version 1, with the arguments that the name implied."""
+REMOVED_OPTIONS = {"compete": "elements", "located": False, "initial": "learned", "mixed": False}
+"""Options of the decoder ``"competing"`` of format version 1, with the values that make it a plain cascade."""
 
 
 class SceneNetwork(PretrainedNetwork):
@@ -112,6 +114,10 @@ class SceneNetwork(PretrainedNetwork):
         """Convert format version 1, where the arguments of all decoders were arguments of the network."""
         check_known(config["decoder"], VERSION_1_DECODERS, where=cls.__name__, what="decoder")
         decoder, implied = VERSION_1_DECODERS[config["decoder"]]
+        if config["decoder"] == "competing":
+            for name, value in REMOVED_OPTIONS.items():
+                if config[name] != value:
+                    raise ValueError(f"the decoder option {name}={config[name]!r} was removed; only {value!r} is left.")
         values = config | implied | {"num_places": (config["image_size"] // PIXELS_PER_PLACE) ** 2}
         values["num_steps"] = config["num_test_steps"] or config["num_steps"]  # the number in eval mode
         arguments = {name: values[name] for name in inspect.signature(decoder).parameters}
@@ -128,6 +134,5 @@ def version_1_name(name: str, decoder: type[SceneDecoder]) -> str:
         return f"decoder.{name}"
     if part != "decoder":
         return name
-    if decoder is CompetingDecoder:
-        return name.replace("decoder.likes.", "decoder.saliency.")
+    rest = re.sub("^block[.]", "blocks.0.", rest)  # the name in the decoder "competing"
     return f"decoder.{'descent' if decoder is DescentDecoder else 'pool'}.{rest}"

@@ -63,7 +63,7 @@ class ModelName(DescribedName):
     OURS = (
         "ours",
         "PICASO, improved",
-        "PICASO with competing templates and better position encoding; every step is trained, not only the last.",
+        "PICASO with sinusoidal position encoding; every step is trained, not only the last.",
         "scenes_ours",
     )
     PB3 = ("pb3", "PICASO", "Ten templates attend to the image in three steps (PB3 of the paper).", "scenes_pb3")
