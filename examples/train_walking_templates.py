@@ -22,7 +22,7 @@ from torch import Tensor
 from picaset import Picaso
 from picaset.lab.data.gaussian_mixtures import draw_mixtures
 from picaset.lab.reports.template_walk import walk_through_mixture
-from picaset.operators.canonicalize import place_of
+from picaset.operators.canonicalize import shift_and_scale
 
 DEVIATIONS = (1.0, 0.6, 0.35, 0.2)
 """Standard deviation of the Gaussians at each step, in units of the spread of the set: coarse to fine."""
@@ -67,7 +67,7 @@ def train(steps: int, seed: int) -> Picaso:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps, pct_start=0.1)
     for step in range(steps):
         points, truth = draw_mixtures(32, 80, generator=generator)
-        shift, scale = place_of(points, None)
+        shift, scale = shift_and_scale(points, None)
         points = (points - shift) / scale
         _, *centres_of_steps = centres_by_step(network, points)
         likelihoods = [log_likelihood(points, *step) for step in zip(centres_of_steps, DEVIATIONS, strict=True)]

@@ -46,7 +46,7 @@ def check_tensor(value: object, *, caller: str, name: str, hint: str) -> None:
         raise TypeError(f"{caller}: {name} must be a torch tensor; got {type(value).__name__}. {hint}")
 
 
-def check_divides(num_heads: int, dim: int, *, caller: str) -> None:
+def check_num_heads(num_heads: int, dim: int, *, caller: str) -> None:
     check_positive(caller=caller, num_heads=num_heads, dim=dim)
     if dim % num_heads:
         raise ValueError(f"{caller}: num_heads must divide dim; got num_heads={num_heads} and dim={dim}.")

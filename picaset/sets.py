@@ -79,7 +79,7 @@ class SetBatch:
                     f"on {first.device}, set {index} is {tensor.dtype} on {tensor.device}. Convert them with .to(...)."
                 )
         sizes = torch.tensor([len(tensor) for tensor in tensors], device=first.device)
-        return cls(torch.cat(tensors), offsets_of(sizes))
+        return cls(torch.cat(tensors), offsets_from_sizes(sizes))
 
     @classmethod
     def from_padded(cls, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None) -> "SetBatch":
@@ -88,9 +88,9 @@ class SetBatch:
             raise ValueError(f"SetBatch.from_padded: elements must have shape (B, N, D); got {tuple(elements.shape)}.")
         if mask is None:
             sizes = torch.full((elements.shape[0],), elements.shape[1], device=elements.device)
-            return cls(elements.flatten(0, 1), offsets_of(sizes))
+            return cls(elements.flatten(0, 1), offsets_from_sizes(sizes))
         check_mask(mask, elements, caller="SetBatch.from_padded")
-        return cls(elements[mask], offsets_of(mask.sum(dim=1)))
+        return cls(elements[mask], offsets_from_sizes(mask.sum(dim=1)))
 
     @property
     def sizes(self) -> Int[Tensor, " B"]:
@@ -162,7 +162,7 @@ class SetBatch:
         )
 
 
-def offsets_of(sizes: Int[Tensor, " B"]) -> Int[Tensor, " B_plus_1"]:
+def offsets_from_sizes(sizes: Int[Tensor, " B"]) -> Int[Tensor, " B_plus_1"]:
     """Return the start of each set in the packed elements, and the end of the last one."""
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 

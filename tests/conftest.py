@@ -34,8 +34,8 @@ def bucket_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     from picaset.operators import buckets
 
     if request.param is not None:
-        monkeypatch.setattr(buckets, "NEGLIGIBLE", request.param)
-    return buckets.NEGLIGIBLE
+        monkeypatch.setattr(buckets, "NEGLIGIBLE_PADDING", request.param)
+    return buckets.NEGLIGIBLE_PADDING
 
 
 @pytest.fixture(autouse=True)

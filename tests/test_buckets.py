@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from picaset import SetBatch
-from picaset.operators.buckets import MAX_PADDING_FRACTION, NEGLIGIBLE, in_buckets, plan
+from picaset.operators.buckets import MAX_PADDING_FRACTION, NEGLIGIBLE_PADDING, plan, split_into_buckets
 from tests.random_sets import with_every_bucket_size
 
 SIZES = st.lists(st.integers(0, 200), min_size=1, max_size=30)
@@ -29,14 +29,14 @@ def test_no_bucket_has_more_padding_than_its_share(bucket_sizes: int, sizes: lis
 
 
 def test_sets_of_a_few_elements_share_one_bucket_by_default():
-    assert len(plan(torch.tensor([1, NEGLIGIBLE // 2, 0]))) == 1
+    assert len(plan(torch.tensor([1, NEGLIGIBLE_PADDING // 2, 0]))) == 1
 
 
 @with_every_bucket_size
 @given(sizes=SIZES)
 def test_buckets_hold_the_elements_of_their_sets(sizes: list[int]):
     batch = SetBatch.from_list([torch.randn(size, 3) for size in sizes])
-    for bucket in in_buckets(batch):
+    for bucket in split_into_buckets(batch):
         for row, index in enumerate(bucket.sets.tolist()):
             present = bucket.elements[row] if bucket.mask is None else bucket.elements[row][bucket.mask[row]]
             assert torch.equal(present, batch[index])
@@ -44,7 +44,7 @@ def test_buckets_hold_the_elements_of_their_sets(sizes: list[int]):
 
 def test_one_large_set_among_small_ones_is_not_copied():
     batch = SetBatch.from_list([torch.randn(size, 3) for size in [5, 10_000, *range(1, 100)]])
-    first, *others = in_buckets(batch)
+    first, *others = split_into_buckets(batch)
     assert first.elements.shape == (1, 10_000, 3)
     assert first.elements.data_ptr() == batch[1].data_ptr()
     assert len(others) <= 3
@@ -53,6 +53,6 @@ def test_one_large_set_among_small_ones_is_not_copied():
 
 def test_sets_of_one_size_are_one_bucket_and_no_copy():
     batch = SetBatch.from_list([torch.randn(7, 3)] * 5)
-    (bucket,) = in_buckets(batch)
+    (bucket,) = split_into_buckets(batch)
     assert bucket.mask is None
     assert bucket.elements.data_ptr() == batch.elements.data_ptr()

@@ -8,7 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from picaset import Canonicalize, MeanPool, PicasoPool, SelfAttention, SetBatch
-from picaset.operators.canonicalize import place_of
+from picaset.operators.canonicalize import shift_and_scale
 from tests.operators import DIM, move_back
 from tests.random_sets import Sets, sets
 
@@ -41,7 +41,7 @@ class Remember(nn.Module):
 
 def test_a_set_of_equal_points_has_scale_one_wherever_it_lies():
     for value in (0.1, 1e8, -3.7e-5):
-        shift, scale = place_of(torch.full((1, 7, DIM), value), None)
+        shift, scale = shift_and_scale(torch.full((1, 7, DIM), value), None)
         assert (scale == 1).all()
         assert_close(shift, torch.full((1, 1, DIM), value))
 
@@ -65,7 +65,7 @@ def test_an_encoder_of_sets_without_slots_returns_none():
 
 
 def test_an_empty_set_has_shift_zero_and_scale_one():
-    shift, scale = place_of(torch.zeros(1, 3, DIM), torch.zeros(1, 3, dtype=torch.bool))
+    shift, scale = shift_and_scale(torch.zeros(1, 3, DIM), torch.zeros(1, 3, dtype=torch.bool))
     assert (shift == 0).all()
     assert (scale == 1).all()
 

@@ -15,7 +15,7 @@ import pytest
 from picaset.cli import main
 from picaset.lab.reports.published import TABLE_2
 from picaset.lab.reports.records import find_records
-from picaset.lab.reports.reproduction import in_markdown, tables_of
+from picaset.lab.reports.reproduction import all_tables, tables_to_markdown
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
@@ -79,7 +79,7 @@ def test_every_python_example_in_the_documents_runs(name: str, code: str, tmp_pa
 
 def test_the_tables_in_the_documents_are_those_of_the_records():
     records = [record for record in find_records([ROOT / "results/runs"]) if record.experiment.profile == "quick"]
-    assert (ROOT / "docs/tables.md").read_text() == in_markdown(tables_of(records, [ROOT / "results/runs"]))
+    assert (ROOT / "docs/tables.md").read_text() == tables_to_markdown(all_tables(records, [ROOT / "results/runs"]))
 
 
 def test_the_numbers_of_discarded_variants_in_the_documents_are_those_of_their_records():

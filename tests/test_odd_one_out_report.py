@@ -16,7 +16,7 @@ from picaset.lab.reports.odd_faces import ScoredSet, draw_odd_faces, sample_scor
 from picaset.lab.reports.odd_one_out import NAMES, answers, build_tables, draw_figures, mean_by_size, table_4, variants
 from picaset.lab.reports.published import TABLE_4
 from picaset.lab.reports.records import Record, find_records
-from picaset.lab.reports.reproduction import tables_of, write_report
+from picaset.lab.reports.reproduction import all_tables, write_report
 from tests.short_runs import import_example, train_shortly
 
 
@@ -153,7 +153,7 @@ def test_a_report_has_every_figure_and_pictures_of_drawn_faces_only(trained, rec
 
 def test_all_experiments_share_one_list_of_tables(record):
     runs = many(record, REAL, SOME)
-    assert [table.title for table in tables_of(runs, [])] == [table.title for table in build_tables(runs, [])]
+    assert [table.title for table in all_tables(runs, [])] == [table.title for table in build_tables(runs, [])]
 
 
 def test_every_row_of_the_table_has_a_name_and_a_published_number():

@@ -18,7 +18,7 @@ from picaset.lab.experiments import EXPERIMENTS
 from picaset.lab.experiments.tables import TABLES, tables_named
 from picaset.lab.reports import clustering
 from picaset.lab.reports.records import find_records, runs_named
-from picaset.lab.reports.reproduction import REPORTERS, tables_of, write_report
+from picaset.lab.reports.reproduction import REPORTERS, all_tables, write_report
 from picaset.lab.reports.table import Cell, Table
 from picaset.lab.tasks.clustering import Clustering
 from picaset.lab.training.run_directory import run_name
@@ -254,7 +254,7 @@ def test_each_profile_has_its_own_tables_and_figures(clone, runs, capsys):
     shown = capsys.readouterr().out
     assert "Shown from 3 runs in runs/, profiles quick and smoke." in shown
     records = find_records([clone / "runs"])
-    quick, smoke = (table for table in tables_of(records, []) if table.title.startswith("Table 2"))
+    quick, smoke = (table for table in all_tables(records, []) if table.title.startswith("Table 2"))
     assert quick.title.endswith("shifted (profile quick)")
     assert smoke.title.endswith("shifted (profile smoke)")
     assert [row[0].found for row in quick.rows] == ["AE32 + PB + SA", "oracle"]

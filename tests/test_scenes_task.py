@@ -15,7 +15,7 @@ from picaset.lab.experiments import experiment
 from picaset.lab.experiments.scenes import ROWS, SCENES, VARIANTS
 from picaset.lab.reports import scenes as tables
 from picaset.lab.reports.look import look
-from picaset.lab.reports.scenes import marked, shown_by
+from picaset.lab.reports.scenes import combine_predictions, mark_objects
 from picaset.lab.tasks.scenes import SEEDS, SceneObjects
 from picaset.lab.training.loop import resume, start
 from tests.clevr_files import write_clevr
@@ -169,9 +169,9 @@ def test_what_is_found_missed_and_invented_is_marked_where_it_is():
     count = int(scenes.present[0].sum())
     vectors[0, 0, 0] = 0.0  # the first object is missed,
     vectors[0, 1, 8:18] = vectors[0, 1, 8:18].roll(1)  # the second has another material or colour
-    shown = shown_by(SMALL, {"predicted": vectors.tolist(), "attention": None})
+    shown = combine_predictions(SMALL, {"predicted": vectors.tolist(), "attention": None})
     picture = Picture()
-    lines = marked(shown, 0, picture)
+    lines = mark_objects(shown, 0, picture)
     marks = [mark for mark, _, _ in picture.marks]
     assert (marks.count("o"), marks.count("X"), marks.count("s")) == (count - 2, 1, 2)
     assert sum("(missed)" in words for _, _, words in lines) == 2
@@ -182,10 +182,10 @@ def test_what_is_found_missed_and_invented_is_marked_where_it_is():
 
 def test_an_image_is_drawn_as_wide_as_it_was(small_clevr, tmp_path):
     task, kept = replace(SMALL, data="clevr"), {"predicted": torch.zeros(2, 10, 19).tolist(), "attention": None}
-    before = shown_by(task, kept)
+    before = combine_predictions(task, kept)
     Image.new("RGB", (160, 120)).save(tmp_path / "data/clevr/images/val/CLEVR_val_000001.png")
     read_clevr.cache_clear()
-    after = shown_by(task, kept)
+    after = combine_predictions(task, kept)
     assert [after.extent(scene) for scene in range(2)] == [(0, 1.5, 1, 0), (0, pytest.approx(4 / 3), 1, 0)]
     # The camera sees as much from left to right, and so more from top to bottom of what is less wide.
     assert torch.equal(after.true_pixels[..., 0], before.true_pixels[..., 0])

@@ -27,7 +27,7 @@ ENCODERS = ("elementwise", "induced", "self")
 @pytest.fixture(autouse=True)
 def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sets are padded together, as they are for users; elsewhere in the tests every difference in size counts."""
-    monkeypatch.setattr(buckets, "NEGLIGIBLE", 2048)
+    monkeypatch.setattr(buckets, "NEGLIGIBLE_PADDING", 2048)
 
 
 def two_kinds(count: int, seed: int) -> tuple[list[np.ndarray], np.ndarray]:

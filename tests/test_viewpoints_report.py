@@ -17,7 +17,7 @@ from picaset.lab.experiments.tables import TABLE_3
 from picaset.lab.experiments.viewpoints import ROWS
 from picaset.lab.reports.look import attend_to_toy, choose_views, draw_panel
 from picaset.lab.reports.records import Record
-from picaset.lab.reports.reproduction import tables_of, write_report
+from picaset.lab.reports.reproduction import all_tables, write_report
 from picaset.lab.reports.viewpoints import NAMES, accuracy_by_distance, table_3
 from picaset.lab.training.run_directory import RunDirectory
 
@@ -93,7 +93,7 @@ def test_capsules_stand_beside_their_own_paper_and_rows_of_ours_beside_none():
 
 
 def test_the_stand_in_has_a_table_of_its_own_without_published_numbers():
-    first, second = tables_of([*REAL, *TOYS], [])
+    first, second = all_tables([*REAL, *TOYS], [])
     assert first.title.startswith("Table 3: ")
     assert second.title.startswith("Table 3 on the stand-in: ")
     assert found(first)["AE + PB3"][2] == "80.0"

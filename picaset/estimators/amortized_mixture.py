@@ -31,10 +31,10 @@ from picaset.estimators.validation import (
     validate_data,
 )
 from picaset.large.large_set import LargeSet
-from picaset.operators.canonicalize import canonical_of
+from picaset.operators.canonicalize import standardize
 from picaset.operators.mixture import Mixture, joint_log_density
 from picaset.progress import watch_passes
-from picaset.sets import SetBatch, offsets_of
+from picaset.sets import SetBatch, offsets_from_sizes
 
 Floats = NDArray[np.float64]
 Init = Literal["network", "k-means++"]
@@ -235,7 +235,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             diagonal=self.covariance_type == "diag",
         )
         generator = torch.Generator().manual_seed(draw_seed(self.random_state))
-        batch = SetBatch(torch.as_tensor(np.concatenate(arrays)), offsets_of(torch.tensor(sizes)))
+        batch = SetBatch(torch.as_tensor(np.concatenate(arrays)), offsets_from_sizes(torch.tensor(sizes)))
         result = search_mixtures(batch, component_counts, options, generator=generator)
         failed = ~(result.log_likelihood.isfinite().all(dim=1) & result.variances.isfinite().all(dim=(1, 2, 3)))
         if bool(failed.any()):
@@ -271,7 +271,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         variances = torch.as_tensor(self.covariances_).reshape(self.n_components_, -1)
         parts = (torch.as_tensor(self.means_), variances, torch.as_tensor(self.weights_).log())
         fit = fit_large_mixture(
-            large, Mixtures(*(part[None, None] for part in parts)), canonical_of(sample[None], None)[1],
+            large, Mixtures(*(part[None, None] for part in parts)), standardize(sample[None], None)[1],
             max_steps=self.max_iter, min_variance=self.reg_covar, tol=self.tol, count=count,
         )  # fmt: skip
         self._set_parameters(*(part[0, 0] for part in fit.mixture))

@@ -19,7 +19,7 @@ from picaset.large.file_sources import open_source
 from picaset.large.large_set import LargeSet
 from picaset.large.reading import Reading
 from picaset.large.statistics import Sums
-from picaset.operators.canonicalize import Place
+from picaset.operators.canonicalize import ShiftAndScale
 from picaset.progress import Watcher
 
 CALLER = "AmortizedMixture.fit_stream"
@@ -65,7 +65,14 @@ class LargeFit(NamedTuple):
 
 
 def fit_large_mixture(
-    large: LargeSet, mixture: Mixtures, place: Place, *, max_steps: int, min_variance: float, tol: float, count: int
+    large: LargeSet,
+    mixture: Mixtures,
+    place: ShiftAndScale,
+    *,
+    max_steps: int,
+    min_variance: float,
+    tol: float,
+    count: int,
 ) -> LargeFit:
     """Run expectation-maximization on all points, one pass per step and a last one for the log-likelihood.
 

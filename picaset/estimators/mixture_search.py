@@ -23,8 +23,8 @@ from torch.nn.functional import pad
 from picaset.estimators.batched_em import Mixtures, PointFeatures, fit_mixtures, point_features
 from picaset.estimators.initialization import kmeans_plus_plus
 from picaset.networks.mixture_proposer import MixtureProposer
-from picaset.operators.buckets import in_buckets
-from picaset.operators.canonicalize import Place, canonical_of
+from picaset.operators.buckets import split_into_buckets
+from picaset.operators.canonicalize import ShiftAndScale, standardize
 from picaset.sets import SetBatch
 
 CACHE_NUMBERS = 500_000
@@ -118,7 +118,7 @@ def search_mixtures(
     sets: SetBatch, component_counts: Sequence[int], options: SearchOptions, *, generator: torch.Generator
 ) -> SearchResult:
     """Search for a mixture of every set with each of the numbers of components."""
-    buckets = list(in_buckets(sets))
+    buckets = list(split_into_buckets(sets))
     results = [
         search_padded(bucket.elements.double(), bucket.mask, component_counts, options, generator) for bucket in buckets
     ]
@@ -135,7 +135,7 @@ def search_padded(
 ) -> SearchResult:
     """Search for a mixture of every set in a padded batch."""
     options = options.for_set_size(points.shape[1])
-    canonical, place = canonical_of(points, mask)
+    canonical, place = standardize(points, mask)
     most_starts = max(map(options.num_starts, component_counts))
     num_selected = list(map(options.num_selected, component_counts))
     screened = [
@@ -255,7 +255,7 @@ def pad_components(mixtures: Mixtures, num_components: int) -> Mixtures:
     )
 
 
-def restore(mixtures: Mixtures, place: Place) -> Mixtures:
+def restore(mixtures: Mixtures, place: ShiftAndScale) -> Mixtures:
     """Transform mixtures of canonical points to the coordinates of the data."""
     shift, scale = place.shift[:, None], place.scale[:, None]  # (B, 1, 1, D), (B, 1, 1, 1)
     return Mixtures(mixtures.means * scale + shift, mixtures.variances * scale.square(), mixtures.log_weights)

@@ -33,7 +33,7 @@ from torch.autograd.function import once_differentiable
 from picaset.large.reading import Reading
 from picaset.large.sources import CHUNKS_AHEAD, Chunk, InMemory, Source, prefetch_depth
 from picaset.large.statistics import Statistic, Summary
-from picaset.operators.base import silence
+from picaset.operators.base import zero_padding
 from picaset.prefetch import prefetch
 
 
@@ -199,7 +199,7 @@ def needs_gradient(tracked: list[Tensor | None]) -> bool:
 
 
 def zero_absent(elements: Tensor, mask: Tensor | None) -> Tensor:
-    return elements if mask is None else silence(elements, mask)
+    return elements if mask is None else zero_padding(elements, mask)
 
 
 # Gradients

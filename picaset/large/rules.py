@@ -24,15 +24,15 @@ from picaset.large.statistics import Attention, Maxima, Softmax, Sums
 from picaset.operators.attention import Order, ProjectedSet, cheapest_order, join_heads
 from picaset.operators.attention_pools import FeaturewiseAttentionPool, GatedAttentionPool
 from picaset.operators.block import MultiheadAttentionBlock
-from picaset.operators.canonicalize import Canonicalize, Place
+from picaset.operators.canonicalize import Canonicalize, ShiftAndScale
 from picaset.operators.encoders import Elementwise, InducedSelfAttention, SelfAttention
 from picaset.operators.janossy_pool import JanossyPool
 from picaset.operators.picaso import GeneralizedPicaso, PicasoPool
-from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool, accumulate, count
+from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool, count_elements, sum_elements
 from picaset.operators.slot_attention import SlotAttention
 from picaset.operators.soft_kmeans import SoftKMeans
 from picaset.operators.sort_pool import SortPool
-from picaset.operators.state import AttentionState, wide, without_autocast
+from picaset.operators.state import AttentionState, upcast_half, without_autocast
 
 
 @singledispatch
@@ -121,7 +121,7 @@ def values_of(elements: Tensor, mask: Tensor | None) -> tuple[Tensor]:
 
 
 def sum_and_count(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    return accumulate(elements), count(elements, mask).expand(len(elements), 1, 1).to(torch.float64)
+    return sum_elements(elements), count_elements(elements, mask).expand(len(elements), 1, 1).to(torch.float64)
 
 
 # Softmax pools
@@ -130,7 +130,7 @@ def sum_and_count(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor
 @apply_streamed.register
 def _(operator: GatedAttentionPool, large: LargeSet) -> Tensor:
     def score(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        return operator.scores(elements)[:, None], wide(elements)[:, None]
+        return operator.scores(elements)[:, None], upcast_half(elements)[:, None]
 
     state = softmax_state(large, Softmax(score, (operator,)))
     return state.mean().squeeze(1).to(large.reading.dtype)
@@ -139,8 +139,8 @@ def _(operator: GatedAttentionPool, large: LargeSet) -> Tensor:
 @apply_streamed.register
 def _(operator: FeaturewiseAttentionPool, large: LargeSet) -> Tensor:
     def score(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        scores = wide(operator.weigh(elements)).transpose(1, 2)[:, :, None]  # (B, D, 1, n)
-        return scores, wide(elements).transpose(1, 2)[..., None]
+        scores = upcast_half(operator.weigh(elements)).transpose(1, 2)[:, :, None]  # (B, D, 1, n)
+        return scores, upcast_half(elements).transpose(1, 2)[..., None]
 
     state = softmax_state(large, Softmax(score, (operator,)))
     return state.mean().flatten(1)[:, None].to(large.reading.dtype)
@@ -149,11 +149,11 @@ def _(operator: FeaturewiseAttentionPool, large: LargeSet) -> Tensor:
 @apply_streamed.register
 def _(operator: SoftKMeans, large: LargeSet) -> Tensor:
     def score(elements: Tensor, mask: Tensor | None, templates: Tensor) -> tuple[Tensor, Tensor]:
-        elements = wide(elements)
+        elements = upcast_half(elements)
         with without_autocast(elements):
             return operator.scores(templates, elements)[:, None], elements[:, None]
 
-    templates = wide(operator.templates).expand(large.sets, -1, -1)
+    templates = upcast_half(operator.templates).expand(large.sets, -1, -1)
     for _ in range(operator.num_steps):
         state = softmax_state(large, Softmax(score), templates)
         mean = state.mean()
@@ -222,7 +222,7 @@ def attend_large(
     order = order or cheapest_order(
         num_queries=queries.shape[1], num_heads=block.num_heads, dim_elements=block.dim_elements, dim=block.dim
     )
-    projected = wide(block.query_map(queries))
+    projected = upcast_half(block.query_map(queries))
     heads = absorbed_heads(block, projected, large) if order == "absorb" else projected_heads(block, projected, large)
     return block.combine(queries, block.query_map(queries), heads)
 
@@ -231,7 +231,7 @@ def absorbed_heads(block: MultiheadAttentionBlock, queries: Tensor, large: Large
     """Return the heads without projecting the set: a softmax mean of its elements for the M queries of all heads."""
 
     def products(elements: Tensor, mask: Tensor | None, queries: Tensor) -> tuple[Tensor, ...]:
-        values = wide(elements)[:, None]
+        values = upcast_half(elements)[:, None]
         return queries[:, None], values, values
 
     maps = block.absorbed(queries.new_zeros(1, 1, block.dim_elements), None)
@@ -282,7 +282,7 @@ def standardize(elements: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     return (elements - shift) / scale
 
 
-def place_of(large: LargeSet) -> Place:
+def place_of(large: LargeSet) -> ShiftAndScale:
     """Return the mean of a set and the root of its mean squared deviation over elements and features."""
     # The place_of of canonicalize.py computes the deviations once and takes their maximum as unit. Here each of three
     # passes computes them again, and that unit would take a fourth, so the unit is half of the bounding box.
@@ -304,20 +304,20 @@ def place_of(large: LargeSet) -> Place:
     scale = unit * torch.where(variance > 0, variance, 1.0).sqrt()
     scale = torch.where(extent > 0, scale, 1.0)
     dtype = large.reading.dtype
-    return Place((middle + offset).to(dtype), scale.to(dtype).clamp(min=torch.finfo(dtype).tiny))
+    return ShiftAndScale((middle + offset).to(dtype), scale.to(dtype).clamp(min=torch.finfo(dtype).tiny))
 
 
 def signed_values(elements: Tensor, mask: Tensor | None) -> tuple[Tensor]:
-    return (torch.cat([wide(elements), -wide(elements)], dim=-1),)
+    return (torch.cat([upcast_half(elements), -upcast_half(elements)], dim=-1),)
 
 
 def deviations(elements: Tensor, mask: Tensor | None, middle: Tensor) -> tuple[Tensor, Tensor]:
-    deviation = zero_absent(wide(elements) - middle, mask)
-    return deviation.sum(dim=1, keepdim=True), count(elements, mask).expand(len(elements), 1, 1).double()
+    deviation = zero_absent(upcast_half(elements) - middle, mask)
+    return deviation.sum(dim=1, keepdim=True), count_elements(elements, mask).expand(len(elements), 1, 1).double()
 
 
 def squared_deviations(
     elements: Tensor, mask: Tensor | None, middle: Tensor, offset: Tensor, unit: Tensor
 ) -> tuple[Tensor]:
-    deviation = zero_absent((wide(elements) - middle - offset) / unit, mask)
+    deviation = zero_absent((upcast_half(elements) - middle - offset) / unit, mask)
     return (deviation.square().sum(dim=(1, 2), keepdim=True),)

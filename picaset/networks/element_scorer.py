@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_choice, check_divides, check_positive
+from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.networks.set_networks import Encoder, attention_encoders
 from picaset.operators.attention_pools import AttentionPool
-from picaset.operators.base import check_fits, read_set
+from picaset.operators.base import check_input_set, read_set
 from picaset.operators.block import BlockOptions
 from picaset.operators.buckets import encode_in_buckets
 from picaset.operators.encoders import SelfAttention
@@ -73,7 +73,7 @@ class ElementScorer(PretrainedNetwork):
     ) -> None:
         caller = type(self).__name__
         check_positive(caller=caller, dim_in=dim_in, num_templates=num_templates)
-        check_divides(num_heads, dim, caller=caller)
+        check_num_heads(num_heads, dim, caller=caller)
         check_choice(encoder, ("elementwise", "self", "elementwise+self"), caller=caller, name="encoder")
         check_choice(pool, ("attention", "picaso", "generalized"), caller=caller, name="pool")
         if encoder == "elementwise+self" and num_encoder_blocks < 2:
@@ -112,7 +112,7 @@ class ElementScorer(PretrainedNetwork):
     ) -> Float[Tensor, "B N"] | Float[Tensor, " total"]:
         """Return the score of every element; higher means that it fits the others less."""
         if isinstance(elements, SetBatch):
-            check_fits(self, elements, mask)
+            check_input_set(self, elements, mask)
             return encode_in_buckets(elements, self.score_padded).elements[:, 0]
         padded, present = read_set(self, elements, mask)
         scores = self.score_padded(padded, present)[..., 0]

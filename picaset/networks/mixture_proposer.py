@@ -14,11 +14,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from picaset.checks import check_divides, check_positive
+from picaset.checks import check_num_heads, check_positive
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.base import learned_templates, read_set
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
-from picaset.operators.canonicalize import canonical_of
+from picaset.operators.canonicalize import standardize
 from picaset.operators.encoders import SelfAttention
 from picaset.operators.mixture import Mixture
 
@@ -76,7 +76,7 @@ class MixtureProposer(PretrainedNetwork):
             num_proposals=num_proposals,
             num_steps=num_steps,
         )
-        check_divides(num_heads, dim, caller=caller)
+        check_num_heads(num_heads, dim, caller=caller)
         super().__init__()
         self.dim_in = dim_in
         self.max_components = max_components
@@ -109,7 +109,7 @@ class MixtureProposer(PretrainedNetwork):
                 f"{type(self).__name__}: num_components must be from 1 to {self.max_components}; got {num_components}."
             )
         elements, mask = read_set(self, elements, mask)
-        canonical, place = canonical_of(elements, mask)
+        canonical, place = standardize(elements, mask)
         proposals = self.propose_canonical(canonical, mask, num_components, every_step=every_step)
         steps = len(proposals.means) // (len(elements) * self.num_proposals)
         shift, scale = (part.repeat_interleave(self.num_proposals, dim=0).repeat(steps, 1, 1) for part in place)

@@ -13,11 +13,11 @@ from typing import Literal, Unpack
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_choice, check_divides, check_positive
+from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.large.large_set import LargeSet
 from picaset.large.rules import apply_streamed, num_passes
 from picaset.networks.pretrained import PretrainedNetwork
-from picaset.operators.base import SetEncoder, SetPool, Trace, check_fits
+from picaset.operators.base import SetEncoder, SetPool, Trace, check_input_set
 from picaset.operators.block import BlockOptions
 from picaset.operators.buckets import pool_in_buckets
 from picaset.operators.encoders import Elementwise, InducedSelfAttention, SelfAttention
@@ -54,7 +54,7 @@ class PooledNetwork(PretrainedNetwork):
         self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B N E"] | SetBatch:
         """Return the encoded set, the input of the pool."""
-        check_fits(self, elements, mask)
+        check_input_set(self, elements, mask)
         for encoder in self.encoders:
             elements = encoder(elements, mask)
         return elements
@@ -64,7 +64,7 @@ class PooledNetwork(PretrainedNetwork):
     ) -> Float[Tensor, "B K O"]:
         """Return the prediction for every set."""
         if isinstance(elements, SetBatch):
-            check_fits(self, elements, mask)
+            check_input_set(self, elements, mask)
             return pool_in_buckets(elements, self.forward)  # once for the whole network, not in every layer
         return self.decoder(self.pool(self.encode(elements, mask), mask))
 
@@ -200,7 +200,7 @@ class Picaso(PooledNetwork):
     ) -> None:
         caller = type(self).__name__
         check_positive(caller=caller, dim_in=dim_in, dim_out=dim_out, num_outputs=num_outputs)
-        check_divides(num_heads, dim, caller=caller)
+        check_num_heads(num_heads, dim, caller=caller)
         encoders = attention_encoders(
             encoder, dim_in, dim, num_blocks=num_encoder_blocks, num_heads=num_heads, num_inducing=num_inducing,
             caller=caller, **options,

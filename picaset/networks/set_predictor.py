@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_choice, check_divides, check_positive
+from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.networks.set_networks import Encoder, PooledNetwork, attention_encoders
 from picaset.operators.attention_pools import AttentionPool, GatedAttentionPool
-from picaset.operators.base import SetPool, check_fits, read_set
+from picaset.operators.base import SetPool, check_input_set, read_set
 from picaset.operators.buckets import encode_in_buckets
 from picaset.operators.encoders import Elementwise
 from picaset.operators.picaso import PicasoPool
@@ -70,7 +70,7 @@ class SetPredictor(PooledNetwork):
     ) -> None:
         caller = type(self).__name__
         check_positive(caller=caller, dim_in=dim_in, dim_out=dim_out)
-        check_divides(num_heads, dim, caller=caller)
+        check_num_heads(num_heads, dim, caller=caller)
         check_choice(pool, POOLS, caller=caller, name="pool")
         check_choice(encoder, ENCODERS, caller=caller, name="encoder")
         if not 0 <= dropout < 1:
@@ -97,7 +97,7 @@ class SetPredictor(PooledNetwork):
         maximum it is proportional to the change of the prediction when the element is left out.
         """
         if isinstance(elements, SetBatch):
-            check_fits(self, elements, mask)
+            check_input_set(self, elements, mask)
             shares = encode_in_buckets(
                 elements, lambda padded, present: self.importance_of_padded(padded, present)[..., None]
             )

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from picaset.operators.absorbed_attention import Absorbed, absorb, absorbed_attention, project
 from picaset.operators.kernels import softmax_attention
-from picaset.operators.state import AttentionState, softmax_over_present, wide, without_autocast
+from picaset.operators.state import AttentionState, softmax_over_present, upcast_half, without_autocast
 
 Order = Literal["project", "absorb"]
 
@@ -127,15 +127,15 @@ def view_set(
     Half precision is converted to float32 here, so that scores and sums are computed in float32.
     """
     if order == "project":
-        keys, values = (split_heads(wide(layer(elements)), num_heads) for layer in (key_map, value_map))
+        keys, values = (split_heads(upcast_half(layer(elements)), num_heads) for layer in (key_map, value_map))
         return ProjectedSet(keys, values, mask, scale)
     per_head = (num_heads, key_map.out_features // num_heads, key_map.in_features)
     # The key bias cancels in the softmax, but needs a gradient, of zero: distributed training waits for it.
-    bias = wide(value_map.bias + 0 * key_map.bias)[None, None]
+    bias = upcast_half(value_map.bias + 0 * key_map.bias)[None, None]
     if mask is not None:
         bias = bias * mask.any(dim=1)[:, None, None]
-    key_weight, value_weight = (wide(layer.weight).reshape(per_head) for layer in (key_map, value_map))
-    return AbsorbedSet(Absorbed(wide(elements), key_weight, value_weight, bias), mask, scale)
+    key_weight, value_weight = (upcast_half(layer.weight).reshape(per_head) for layer in (key_map, value_map))
+    return AbsorbedSet(Absorbed(upcast_half(elements), key_weight, value_weight, bias), mask, scale)
 
 
 def cheapest_order(

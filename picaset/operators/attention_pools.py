@@ -18,7 +18,7 @@ from picaset.operators.attention import Order
 from picaset.operators.base import SetPool
 from picaset.operators.block import BlockOptions
 from picaset.operators.picaso import PicasoPool
-from picaset.operators.state import AttentionState, softmax_over_present, wide, without_autocast
+from picaset.operators.state import AttentionState, softmax_over_present, upcast_half, without_autocast
 
 
 class AttentionPool(PicasoPool):
@@ -88,7 +88,7 @@ class GatedAttentionPool(SetPool):
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K D"]:
         scores = self.scores(elements)
         with without_autocast(scores):
-            state = AttentionState.of(scores[:, None], wide(elements)[:, None], mask)
+            state = AttentionState.of(scores[:, None], upcast_half(elements)[:, None], mask)
         return state.mean().squeeze(1).to(elements.dtype)
 
     def weights(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K N"]:
@@ -98,7 +98,7 @@ class GatedAttentionPool(SetPool):
     def scores(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B K N"]:
         """Return the attention logits of each element."""
         hidden = torch.tanh(self.content(elements)) * torch.sigmoid(self.gate(elements))
-        return wide(self.weigh(hidden)).transpose(1, 2)
+        return upcast_half(self.weigh(hidden)).transpose(1, 2)
 
 
 class FeaturewiseAttentionPool(SetPool):
@@ -127,8 +127,8 @@ class FeaturewiseAttentionPool(SetPool):
 
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 D"]:
         # Each feature is a head of width one.
-        scores = wide(self.weigh(elements)).transpose(1, 2)[:, :, None]  # (B, D, 1, N)
-        values = wide(elements).transpose(1, 2)[..., None]  # (B, D, N, 1)
+        scores = upcast_half(self.weigh(elements)).transpose(1, 2)[:, :, None]  # (B, D, 1, N)
+        values = upcast_half(elements).transpose(1, 2)[..., None]  # (B, D, N, 1)
         with without_autocast(scores):
             state = AttentionState.of(scores, values, mask)
         return state.mean().flatten(1)[:, None].to(elements.dtype)

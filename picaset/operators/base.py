@@ -51,7 +51,7 @@ class SetPool(nn.Module):
     ) -> Float[Tensor, "B K E"]:
         """Pool every set; ``mask`` is True where an element is present, None if all are."""
         if isinstance(elements, SetBatch):
-            check_fits(self, elements, mask)
+            check_input_set(self, elements, mask)
             return pool_in_buckets(elements, self.pool)
         return self.pool(*read_set(self, elements, mask))
 
@@ -74,7 +74,7 @@ class SetEncoder(nn.Module):
     ) -> Float[Tensor, "B N E"] | SetBatch:
         """Encode every set; ``mask`` is True where an element is present, None if all are."""
         if isinstance(elements, SetBatch):
-            check_fits(self, elements, mask)
+            check_input_set(self, elements, mask)
             return encode_in_buckets(elements, self.encode)
         padded, present = read_set(self, elements, mask)
         return write_set(self.encode(padded, present), present, like=elements)
@@ -158,7 +158,7 @@ def read_set(
     module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | None
 ) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
     """Check the arguments of a module and pad them; absent elements become exact zeros."""
-    check_fits(module, elements, mask)
+    check_input_set(module, elements, mask)
     return pad_set(elements, mask)
 
 
@@ -181,7 +181,7 @@ def pad_set(
     if elements.shape[1] == 0:  # a maximum over no elements is undefined, so add an absent one
         elements = nn.functional.pad(elements, (0, 0, 0, 1))
         mask = torch.zeros_like(elements[..., 0], dtype=torch.bool)
-    return silence(elements, mask), mask
+    return zero_padding(elements, mask), mask
 
 
 def write_set(
@@ -191,7 +191,7 @@ def write_set(
     if isinstance(like, SetBatch):
         return like.with_elements(encoded.flatten(0, 1) if mask is None else encoded[mask])
     size = like.shape[1]
-    return silence(encoded[:, :size], None if mask is None else mask[:, :size])
+    return zero_padding(encoded[:, :size], None if mask is None else mask[:, :size])
 
 
 def write_attention(
@@ -204,7 +204,7 @@ def write_attention(
     return by_element.flatten(-2) if mask is None else by_element[..., mask]
 
 
-def silence(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N D"]:
+def zero_padding(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N D"]:
     """Replace absent elements, even NaN and infinity, by exact zeros with zero gradient."""
     return elements if mask is None else elements.masked_fill(~mask[..., None], 0.0)
 
@@ -226,7 +226,7 @@ def check_elements(elements: Tensor | SetBatch, mask: Tensor | None, *, caller: 
         check_mask(mask, elements, caller=caller)
 
 
-def check_fits(module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | None) -> None:
+def check_input_set(module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | None) -> None:
     """Raise unless the arguments are a set that matches the width, device and dtype of a module."""
     caller = type(module).__name__
     check_elements(elements, mask, caller=caller)

@@ -20,10 +20,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_choice, check_divides, check_positive
+from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.operators.attention import AbsorbedSet, Order, SetView, attend, attention_weights, cheapest_order, view_set
 from picaset.operators.base import read_set, write_set
-from picaset.operators.state import AttentionState, wide, without_autocast
+from picaset.operators.state import AttentionState, upcast_half, without_autocast
 from picaset.sets import SetBatch
 
 Form = Literal["paper", "authors"]
@@ -82,7 +82,7 @@ class MultiheadAttentionBlock(nn.Module):
         super().__init__()
         caller = type(self).__name__
         check_positive(caller=caller, dim_queries=dim_queries, dim_elements=dim_elements)
-        check_divides(num_heads, dim, caller=caller)
+        check_num_heads(num_heads, dim, caller=caller)
         check_choice(form, ("paper", "authors"), caller=caller, name="form")
         self.dim_queries = dim_queries
         self.dim_elements = self.dim_in = dim_elements
@@ -154,17 +154,17 @@ class MultiheadAttentionBlock(nn.Module):
     def update(self, queries: Float[Tensor, "#B K Q"], view: SetView) -> Float[Tensor, "B K D"]:
         """Update the queries by attending to the set; queries shared by all sets may be a batch of one."""
         projected = self.query_map(queries)  # (B, K, D)
-        return self.combine(queries, projected, attend(wide(projected), view))
+        return self.combine(queries, projected, attend(upcast_half(projected), view))
 
     def weights(self, queries: Float[Tensor, "#B K Q"], view: SetView) -> Float[Tensor, "B H K N"]:
         """Return the attention weights of each head."""
-        return attention_weights(wide(self.query_map(queries)), view)
+        return attention_weights(upcast_half(self.query_map(queries)), view)
 
     def summarize(
         self, queries: Float[Tensor, "B K Q"], elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None = None
     ) -> AttentionState:
         """Return the softmax statistics of a part of a set for these queries; those of all parts merge."""
-        projected = wide(self.query_map(queries))
+        projected = upcast_half(self.query_map(queries))
         with without_autocast(projected):
             return self.absorbed(elements, mask).summarize(projected)
 

@@ -18,7 +18,7 @@ from picaset.sets import SetBatch
 
 MAX_PADDING_FRACTION = 0.25
 """Largest padding of a bucket, as a fraction of its elements."""
-NEGLIGIBLE = 2048
+NEGLIGIBLE_PADDING = 2048
 """Padding, in elements, that costs less than another bucket."""
 
 Operator = Callable[[Tensor, Tensor | None], Tensor]
@@ -38,13 +38,13 @@ class Bucket:
 
 def pool_in_buckets(batch: SetBatch, operator: Operator) -> Float[Tensor, "B ..."]:
     """Apply an operator that returns one row per set; rows follow the order of the batch."""
-    buckets = list(in_buckets(batch))
+    buckets = list(split_into_buckets(batch))
     return by_set(buckets, [operator(bucket.elements, bucket.mask) for bucket in buckets])
 
 
 def encode_in_buckets(batch: SetBatch, operator: Operator) -> SetBatch:
     """Apply an operator that returns one row per element; rows follow the order of the batch."""
-    buckets = list(in_buckets(batch))
+    buckets = list(split_into_buckets(batch))
     return batch.with_elements(by_element(buckets, [operator(bucket.elements, bucket.mask) for bucket in buckets]))
 
 
@@ -52,7 +52,7 @@ def pool_and_encode_in_buckets(
     batch: SetBatch, operator: Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 ) -> tuple[Float[Tensor, "B ..."], SetBatch]:
     """Apply an operator that returns rows per set and rows per element."""
-    buckets = list(in_buckets(batch))
+    buckets = list(split_into_buckets(batch))
     pooled, encoded = zip(*(operator(bucket.elements, bucket.mask) for bucket in buckets), strict=True)
     return by_set(buckets, pooled), batch.with_elements(by_element(buckets, encoded))
 
@@ -75,7 +75,7 @@ def by_element(buckets: Sequence[Bucket], encoded: Sequence[Tensor]) -> Float[Te
     return torch.cat(present)[torch.cat([bucket.rows for bucket in buckets]).argsort()]
 
 
-def in_buckets(batch: SetBatch) -> Iterator[Bucket]:
+def split_into_buckets(batch: SetBatch) -> Iterator[Bucket]:
     """Yield the buckets of a batch, largest sets first; sets of one bucket keep their order."""
     if batch.same_size:
         all_rows = torch.arange(len(batch.elements), device=batch.offsets.device)
@@ -94,7 +94,7 @@ def plan(sizes: Int[Tensor, " B"]) -> list[Int[Tensor, " b"]]:
     largest = sorted_sizes[0]
     for index, size in enumerate(sorted_sizes):
         padding = largest * (index - start + 1) - (total + size)
-        if padding > max(MAX_PADDING_FRACTION * (total + size), NEGLIGIBLE):
+        if padding > max(MAX_PADDING_FRACTION * (total + size), NEGLIGIBLE_PADDING):
             buckets.append(order[start:index].sort().values)
             start, total, largest = index, 0, size
         total += size

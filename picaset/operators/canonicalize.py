@@ -10,14 +10,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.operators.base import check_fits, read_set
+from picaset.operators.base import check_input_set, read_set
 from picaset.operators.buckets import pool_in_buckets
-from picaset.operators.simple_pools import count
-from picaset.operators.state import wide
+from picaset.operators.simple_pools import count_elements
+from picaset.operators.state import upcast_half
 from picaset.sets import SetBatch
 
 
-class Place(NamedTuple):
+class ShiftAndScale(NamedTuple):
     """Shift and scale of a set."""
 
     shift: Float[Tensor, "B 1 D"]
@@ -61,36 +61,36 @@ class Canonicalize(nn.Module):
     def forward(self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None) -> Any:
         """Return the prediction for every set; ``mask`` is True where an element is present, None if all are."""
         if isinstance(elements, SetBatch):
-            check_fits(self, elements, mask)
+            check_input_set(self, elements, mask)
             places = pool_in_buckets(elements, packed_place)
             shift, scale = places[..., :-1], places[..., -1:]
             owners = elements.owners
             standardized = (elements.elements - shift[owners, 0]) / scale[owners, 0]
             return self.restore(self.network(elements.with_elements(standardized)), shift, scale)
         padded, present = read_set(self, elements, mask)
-        shift, scale = place_of(padded, present)
+        shift, scale = shift_and_scale(padded, present)
         size = elements.shape[1]  # read_set adds an absent element to sets of size 0
         standardized = ((padded - shift) / scale)[:, :size]
         return self.restore(self.network(standardized, None if present is None else present[:, :size]), shift, scale)
 
 
-def canonical_of(
+def standardize(
     elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None
-) -> tuple[Float[Tensor, "B N D"], Place]:
+) -> tuple[Float[Tensor, "B N D"], ShiftAndScale]:
     """Return sets with zero mean and unit variance, zero where an element is absent, and their shift and scale."""
-    place = place_of(elements, mask)
+    place = shift_and_scale(elements, mask)
     standardized = (elements - place.shift) / place.scale
     return zero_absent(standardized, None if mask is None else ~mask[..., None]), place
 
 
-def place_of(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Place:
+def shift_and_scale(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> ShiftAndScale:
     """Return the mean of each set, and the root of its mean squared deviation over elements and features."""
     absent = None if mask is None else ~mask[..., None]
-    sizes = count(elements, mask).clamp(min=1)
+    sizes = count_elements(elements, mask).clamp(min=1)
 
     # Relative to the centre of the bounding box, equal points deviate by exactly zero, and sets far from the origin
     # lose no precision. The centre cancels in the mean, so it needs no gradient.
-    values = wide(elements)
+    values = upcast_half(elements)
     centre = box_centre(values.detach(), absent)
     deviations = zero_absent(values - centre, absent)
     offset = deviations.sum(dim=1, keepdim=True) / sizes  # (B, 1, D)
@@ -103,12 +103,12 @@ def place_of(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None)
     # The square root has no gradient at zero.
     scale = unit * torch.where(variance > 0, variance, 1.0).sqrt()
     smallest = torch.finfo(elements.dtype).tiny
-    return Place((centre + offset).to(elements.dtype), scale.to(elements.dtype).clamp(min=smallest))
+    return ShiftAndScale((centre + offset).to(elements.dtype), scale.to(elements.dtype).clamp(min=smallest))
 
 
 def packed_place(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 P"]:
     """Return shift and scale concatenated, one row per set."""
-    return torch.cat(place_of(elements, mask), dim=-1)
+    return torch.cat(shift_and_scale(elements, mask), dim=-1)
 
 
 def box_centre(elements: Float[Tensor, "B N D"], absent: Bool[Tensor, "B N 1"] | None) -> Float[Tensor, "B 1 D"]:

@@ -12,7 +12,7 @@ from typing import Unpack
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_divides, check_positive
+from picaset.checks import check_num_heads, check_positive
 from picaset.operators.base import SetEncoder, learned_templates
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
 
@@ -65,7 +65,7 @@ class SelfAttention(SetEncoder):
 
     def __init__(self, dim_in: int, dim: int, *, num_heads: int, **options: Unpack[BlockOptions]) -> None:
         super().__init__()
-        check_divides(num_heads, dim, caller=type(self).__name__)
+        check_num_heads(num_heads, dim, caller=type(self).__name__)
         self.dim_in = dim_in
         self.block = MultiheadAttentionBlock(dim_in, dim_in, dim, num_heads=num_heads, **options)
 
@@ -101,7 +101,7 @@ class InducedSelfAttention(SetEncoder):
     ) -> None:
         super().__init__()
         check_positive(caller=type(self).__name__, num_inducing=num_inducing)
-        check_divides(num_heads, dim, caller=type(self).__name__)
+        check_num_heads(num_heads, dim, caller=type(self).__name__)
         self.dim_in = dim_in
         self.inducing = learned_templates(num_inducing, dim)
         self.gather = MultiheadAttentionBlock(dim, dim_in, dim, num_heads=num_heads, **options)

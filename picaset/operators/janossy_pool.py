@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from picaset.checks import check_positive
 from picaset.operators.base import SetPool
-from picaset.operators.state import wide
+from picaset.operators.state import upcast_half
 
 
 class JanossyPool(SetPool):
@@ -51,7 +51,7 @@ class JanossyPool(SetPool):
         hidden = torch.zeros((), dtype=elements.dtype, device=elements.device)
         for place, layer in enumerate(self.places):
             hidden = hidden + place_on_axis(place, self.order, layer(filled))  # (B, N+1, ..., N+1, hidden)
-        outputs = wide(self.last(torch.relu(hidden)))
+        outputs = upcast_half(self.last(torch.relu(hidden)))
         tuples = valid_tuples(present, self.order)[..., None]  # (B, N+1, ..., N+1, 1)
         every = tuple(range(1, self.order + 1))
         mean = outputs.masked_fill(~tuples, 0.0).sum(dim=every) / tuples.sum(dim=every)

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from picaset.operators.base import read_elements
-from picaset.operators.state import AttentionState, wide, without_autocast
+from picaset.operators.state import AttentionState, upcast_half, without_autocast
 from picaset.sets import SetBatch
 
 
@@ -57,7 +57,7 @@ def log_likelihood(
     """
     elements, mask = read_elements(elements, mask, caller="log_likelihood")
     check_mixture(mixture, elements, caller="log_likelihood")
-    mixture, elements = Mixture(*(wide(part) for part in mixture)), wide(elements)
+    mixture, elements = Mixture(*(upcast_half(part) for part in mixture)), upcast_half(elements)
     per_point = joint_log_density(mixture, elements).logsumexp(dim=1)  # (B, N)
     if mask is None:
         return per_point.mean(dim=1)
@@ -84,7 +84,7 @@ def em_step(
     """
     elements, mask = read_elements(elements, mask, caller="em_step")
     check_mixture(mixture, elements, caller="em_step")
-    elements, before = wide(elements), Mixture(*(wide(part) for part in mixture))
+    elements, before = upcast_half(elements), Mixture(*(upcast_half(part) for part in mixture))
     with without_autocast(elements):
         # Attention with one head per component and one query per head, whose scores are log responsibilities.
         scores = joint_log_density(before, elements).log_softmax(dim=1)[:, :, None]  # (B, K, 1, N)

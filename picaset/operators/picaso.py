@@ -14,9 +14,17 @@ from typing import Unpack
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_choice, check_divides, check_positive
+from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.operators.attention import Order, SetView
-from picaset.operators.base import Cascade, CascadePool, CascadeStep, check_fits, learned_templates, read_set, write_set
+from picaset.operators.base import (
+    Cascade,
+    CascadePool,
+    CascadeStep,
+    check_input_set,
+    learned_templates,
+    read_set,
+    write_set,
+)
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
 from picaset.operators.buckets import pool_and_encode_in_buckets
 from picaset.operators.state import AttentionState
@@ -66,7 +74,7 @@ class PicasoPool(CascadePool):
         super().__init__()
         caller = type(self).__name__
         check_positive(caller=caller, num_templates=num_templates, num_steps=num_steps)
-        check_divides(num_heads, dim, caller=caller)
+        check_num_heads(num_heads, dim, caller=caller)
         if order is not None:
             check_choice(order, ("project", "absorb"), caller=caller, name="order")
         self.dim_in = dim
@@ -185,7 +193,7 @@ class GeneralizedPicaso(Cascade):
     ) -> None:
         super().__init__()
         check_positive(caller=type(self).__name__, num_templates=num_templates, num_steps=num_steps)
-        check_divides(num_heads, dim, caller=type(self).__name__)
+        check_num_heads(num_heads, dim, caller=type(self).__name__)
         self.dim_in = dim
         self.num_steps = num_steps
         self.templates = learned_templates(num_templates, dim)
@@ -198,7 +206,7 @@ class GeneralizedPicaso(Cascade):
     ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B N D"] | SetBatch]:
         """Return the last templates and elements; ``mask`` is True where an element is present, None if all are."""
         if isinstance(elements, SetBatch):
-            check_fits(self, elements, mask)
+            check_input_set(self, elements, mask)
             return pool_and_encode_in_buckets(elements, self.pool_and_encode)
         padded, present = read_set(self, elements, mask)
         templates, encoded = self.pool_and_encode(padded, present)

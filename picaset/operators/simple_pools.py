@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from picaset.operators.base import SetPool
-from picaset.operators.state import wide
+from picaset.operators.state import upcast_half
 
 
 class MeanPool(SetPool):
@@ -22,7 +22,7 @@ class MeanPool(SetPool):
     """
 
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 D"]:
-        return (accumulate(elements) / count(elements, mask).clamp(min=1)).to(elements.dtype)
+        return (sum_elements(elements) / count_elements(elements, mask).clamp(min=1)).to(elements.dtype)
 
 
 class SumPool(SetPool):
@@ -34,7 +34,7 @@ class SumPool(SetPool):
     """
 
     def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 D"]:
-        return accumulate(elements).to(elements.dtype)
+        return sum_elements(elements).to(elements.dtype)
 
 
 class MaxPool(SetPool):
@@ -52,12 +52,12 @@ class MaxPool(SetPool):
         return largest.masked_fill(~mask.any(dim=1)[:, None, None], 0.0)
 
 
-def accumulate(elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B 1 D"]:
+def sum_elements(elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B 1 D"]:
     """Return the sum of the elements, in float32 for half precision; absent elements are zero."""
-    return wide(elements).sum(dim=1, keepdim=True)
+    return upcast_half(elements).sum(dim=1, keepdim=True)
 
 
-def count(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Tensor:
+def count_elements(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Tensor:
     """Return the number of present elements of each set, in a shape that broadcasts with (B, 1, D)."""
     if mask is None:
         return torch.full((1, 1, 1), elements.shape[1], device=elements.device)

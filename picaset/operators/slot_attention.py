@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_positive
 from picaset.operators.base import CascadePool, CascadeStep, learned_templates
-from picaset.operators.state import wide
+from picaset.operators.state import upcast_half
 
 Initial = Literal["learned", "sampled"]
 
@@ -131,13 +131,13 @@ class SlotAttention(CascadePool):
     def project(self, elements: Float[Tensor, "B N D"]) -> tuple[Float[Tensor, "B N E"], Float[Tensor, "B N E"]]:
         """Return the keys and values of the elements, which all steps use."""
         elements = self.element_norm(elements)
-        return wide(self.key_map(elements)), wide(self.value_map(elements))
+        return upcast_half(self.key_map(elements)), upcast_half(self.value_map(elements))
 
     def compete(
         self, slots: Float[Tensor, "B K E"], keys: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B K N"]:
         """Return the share of each slot in each element; over the slots, shares sum to one (plus ``epsilon`` each)."""
-        queries = wide(self.query_map(self.slot_norm(slots))) / math.sqrt(keys.shape[-1])
+        queries = upcast_half(self.query_map(self.slot_norm(slots))) / math.sqrt(keys.shape[-1])
         shares = (queries @ keys.transpose(1, 2)).softmax(dim=1) + self.epsilon  # (B, K, N)
         return shares if mask is None else shares.masked_fill(~mask[:, None, :], 0.0)
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from picaset.checks import check_positive
 from picaset.operators.base import CascadePool, CascadeStep, learned_templates
-from picaset.operators.state import AttentionState, softmax_over_present, wide, without_autocast
+from picaset.operators.state import AttentionState, softmax_over_present, upcast_half, without_autocast
 
 
 class SoftKMeans(CascadePool):
@@ -67,7 +67,7 @@ class SoftKMeans(CascadePool):
         return super().pool(elements, mask).to(self.templates.dtype)
 
     def begin(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> CascadeStep:
-        return CascadeStep(wide(self.templates).expand(elements.shape[0], -1, -1), (wide(elements), mask))
+        return CascadeStep(upcast_half(self.templates).expand(elements.shape[0], -1, -1), (upcast_half(elements), mask))
 
     def advance(self, step: CascadeStep, index: int, *, with_attention: bool) -> CascadeStep:
         elements, mask = step.inputs

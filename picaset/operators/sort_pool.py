@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from picaset.checks import check_positive
 from picaset.operators.base import SetPool
-from picaset.operators.state import wide
+from picaset.operators.state import upcast_half
 
 
 class SortPool(SetPool):
@@ -48,13 +48,13 @@ class SortPool(SetPool):
         rank = torch.arange(elements.shape[1], device=elements.device)
         ordered = absent_last.sort(dim=1, descending=True).values
         ordered = ordered.masked_fill(~(rank < sizes)[..., None], 0.0)  # (B, N, D)
-        weights = self.rank_weights(rank.to(wide(self.knots).dtype) / (sizes - 1).clamp(min=1))
-        return (wide(ordered) * weights).sum(dim=1, keepdim=True).to(elements.dtype)
+        weights = self.rank_weights(rank.to(upcast_half(self.knots).dtype) / (sizes - 1).clamp(min=1))
+        return (upcast_half(ordered) * weights).sum(dim=1, keepdim=True).to(elements.dtype)
 
     def rank_weights(self, relative: Float[Tensor, "B N"]) -> Float[Tensor, "B N D"]:
         """Return the values of the rank functions at relative ranks between 0 and 1."""
         position = relative.clamp(max=1) * self.num_pieces
         left = position.floor().clamp(max=self.num_pieces - 1)
         left, fraction = left.long(), (position - left)[..., None]
-        knots = wide(self.knots)
+        knots = upcast_half(self.knots)
         return torch.lerp(knots[left], knots[left + 1], fraction)

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 
-def wide(tensor: Tensor) -> Tensor:
+def upcast_half(tensor: Tensor) -> Tensor:
     """Convert half precision to float32, and leave other dtypes unchanged."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 

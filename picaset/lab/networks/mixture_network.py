@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_choice, check_divides, check_positive
+from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.large.large_set import LargeSet
 from picaset.large.rules import apply_streamed, num_passes
 from picaset.large.statistics import Sums
@@ -24,10 +24,10 @@ from picaset.networks.mixture_proposer import SMALLEST_DEVIATION, components, wi
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.networks.set_networks import Encoder, attention_encoders, four_layers
 from picaset.operators.attention_pools import AttentionPool
-from picaset.operators.base import SetPool, Trace, check_fits, read_set
+from picaset.operators.base import SetPool, Trace, check_input_set, read_set
 from picaset.operators.block import BlockOptions
 from picaset.operators.buckets import pool_in_buckets
-from picaset.operators.canonicalize import Canonicalize, canonical_of
+from picaset.operators.canonicalize import Canonicalize, standardize
 from picaset.operators.encoders import Elementwise, SelfAttention
 from picaset.operators.mixture import Mixture
 from picaset.operators.picaso import PicasoPool
@@ -96,7 +96,7 @@ class MixtureNetwork(PretrainedNetwork):
     ) -> None:
         caller = type(self).__name__
         check_positive(caller=caller, num_components=num_components, dim_in=dim_in)
-        check_divides(num_heads, dim, caller=caller)
+        check_num_heads(num_heads, dim, caller=caller)
         check_choice(pool, ("picaso", "attention", "mean", "max"), caller=caller, name="pool")
         check_choice(readout, ("linear", "moments"), caller=caller, name="readout")
         if readout == "moments" and pool in ("mean", "max"):
@@ -147,7 +147,7 @@ class MixtureNetwork(PretrainedNetwork):
 
         With ``coarse``, return twice as many mixtures: the estimates, then the coarse estimates of the same sets.
         """
-        check_fits(self, elements, mask)
+        check_input_set(self, elements, mask)
         estimates = self.network(elements, mask)  # (B, K, S, D + 2)
         return self.mixture(torch.cat([estimates[:, :, 0], estimates[:, :, -1]]) if coarse else estimates[:, :, 0])
 
@@ -174,7 +174,7 @@ class MixtureNetwork(PretrainedNetwork):
         points, present = read_set(self, elements, mask)
         network, place = self.network, None
         if isinstance(network, Canonicalize):
-            points, place = canonical_of(points, present)
+            points, place = standardize(points, present)
             network = network.network
         assert isinstance(network, Estimator)
         return network, points, present, place

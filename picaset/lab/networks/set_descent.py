@@ -34,7 +34,7 @@ from torch.nn.utils import parametrize
 
 from picaset.checks import check_positive
 from picaset.operators.sort_pool import SortPool
-from picaset.operators.state import wide
+from picaset.operators.state import upcast_half
 
 
 class SetDescent(nn.Module):
@@ -127,7 +127,7 @@ class SetDescent(nn.Module):
         pooled = self.pool(self.elementwise(elements))[:, 0]
         if not self.bounded:
             return pooled / math.sqrt(elements.shape[1])
-        ranks = torch.linspace(0, 1, elements.shape[1], dtype=wide(self.pool.knots).dtype, device=pooled.device)
+        ranks = torch.linspace(0, 1, elements.shape[1], dtype=upcast_half(self.pool.knots).dtype, device=pooled.device)
         norms = self.pool.rank_weights(ranks[None])[0].square().sum(dim=0).sqrt()  # (Z,)
         return pooled / norms.clamp(min=1).to(pooled.dtype)
 
@@ -187,7 +187,7 @@ class SpectralBound(nn.Module):
     """Divide a matrix by its spectral norm if that is above 1, so that the linear map never lengthens a vector."""
 
     def forward(self, weight: Float[Tensor, "out in"]) -> Float[Tensor, "out in"]:
-        norm: Tensor = cast(Any, torch.linalg).matrix_norm(wide(weight), 2)
+        norm: Tensor = cast(Any, torch.linalg).matrix_norm(upcast_half(weight), 2)
         return weight / norm.clamp(min=1).to(weight.dtype)
 
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_divides, check_positive
+from picaset.checks import check_num_heads, check_positive
 from picaset.lab.networks.image_stems import ConvolutionalStem
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.base import Trace
@@ -58,7 +58,7 @@ class ViewClassifier(PretrainedNetwork):
         dropout: float = 0.0,
     ) -> None:
         check_positive(caller="ViewClassifier", num_classes=num_classes)
-        check_divides(num_heads, dim, caller="ViewClassifier")
+        check_num_heads(num_heads, dim, caller="ViewClassifier")
         for name, rate in (("patch_dropout", patch_dropout), ("dropout", dropout)):
             if not 0 <= rate < 1:
                 raise ValueError(f"ViewClassifier: {name} must be at least 0 and below 1; got {rate}.")

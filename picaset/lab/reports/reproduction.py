@@ -115,7 +115,7 @@ def write_report(
         [paths[0] for section in shown for paths in section.figures.values()],
     )
     with atomic_write(out / "tables.md") as unfinished:
-        unfinished.write_text(in_markdown([table for tables in report.tables.values() for table in tables]))
+        unfinished.write_text(tables_to_markdown([table for tables in report.tables.values() for table in tables]))
     return report
 
 
@@ -142,7 +142,7 @@ def folder_name(profile: str) -> str:
     return f"profile-{quote(profile, safe='')}"
 
 
-def tables_of(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
+def all_tables(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
     """Build every table that the records allow, one for each profile."""
     profiles = profiles_of(records)
     return [
@@ -158,7 +158,7 @@ def select(records: Sequence[Record], kind: str, profile: str) -> list[Record]:
     return [record for record in records if record.experiment.kind == kind and record.experiment.profile == profile]
 
 
-def in_markdown(tables: Sequence[Table]) -> str:
+def tables_to_markdown(tables: Sequence[Table]) -> str:
     """Format the tables as a Markdown document."""
     parts = [f"## {table.title}\n\n{table.markdown()}\n" + "\n".join(table.notes) + "\n" for table in tables]
     return "# Tables\n\nMade from finished runs by `picaset report`.\n\n" + "\n".join(parts)

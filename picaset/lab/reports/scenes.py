@@ -249,7 +249,7 @@ class PredictedScenes:
         return 0.0, float(self.aspects[scene]), 1.0, 0.0
 
 
-def shown_by(task: SceneObjects, stored: dict[str, Any]) -> PredictedScenes:
+def combine_predictions(task: SceneObjects, stored: dict[str, Any]) -> PredictedScenes:
     """Combine the predictions for the first test scenes that a result stores with the scenes themselves."""
     vectors = torch.tensor(stored["predicted"])
     count = len(vectors)
@@ -294,7 +294,7 @@ def draw_predictions(
         extent = scenes.extent(scene)
         picture.imshow(scenes.images[scene], extent=extent)
         picture.set(xlim=extent[:2], ylim=extent[2:], anchor="N")
-        for line, (sign, colour, words) in enumerate(marked(scenes, scene, picture)):
+        for line, (sign, colour, words) in enumerate(mark_objects(scenes, scene, picture)):
             y = 0.97 - line / 13
             text.text(0.02, y, sign, color=colour, fontsize=9, fontweight="bold", va="center", transform=text.transAxes)
             text.text(0.13, y, words, fontsize=9, va="center", transform=text.transAxes)
@@ -302,7 +302,7 @@ def draw_predictions(
     return write_figure(figure, folder, name)
 
 
-def marked(scenes: PredictedScenes, scene: int, picture: Any) -> list[tuple[str, str, str]]:
+def mark_objects(scenes: PredictedScenes, scene: int, picture: Any) -> list[tuple[str, str, str]]:
     """Mark predictions and missed objects in the picture of a scene; return a sign, a colour and words for each."""
     lines, marks, aspect = list[tuple[str, str, str]](), scenes.marks, float(scenes.aspects[scene])
     for slot in range(marks.num_made(scene)):
@@ -362,7 +362,7 @@ def look_at_scenes(
     """Draw the predictions and the attention of a network for the first test scenes."""
     if category is not None:
         raise ValueError(f"a scene has objects of all kinds: leave the category out; got {category!r}.")
-    return draw_scenes(shown_by(task, task.shown(network)), folder, title=task.describe_data())
+    return draw_scenes(combine_predictions(task, task.shown(network)), folder, title=task.describe_data())
 
 
 def draw_scenes(scenes: PredictedScenes, folder: Path, *, title: str) -> Figures:
@@ -386,7 +386,9 @@ def draw_figures(records: Sequence[Record], folder: Path) -> Figures:
     if not rows:
         return {}
     name, (record, *_) = next(iter(rows.items()))
-    return draw_scenes(shown_by(record.task_as(SceneObjects), record.result["shown"]), folder, title=row_label(name))
+    return draw_scenes(
+        combine_predictions(record.task_as(SceneObjects), record.result["shown"]), folder, title=row_label(name)
+    )
 
 
 SCENES = Reporter(

@@ -21,7 +21,7 @@ from torch import Tensor
 from picaset.figures import COLOURS, new_figure, write_figure
 from picaset.lab.data.gaussian_mixtures import draw_mixtures
 from picaset.networks.set_networks import Picaso
-from picaset.operators.canonicalize import place_of
+from picaset.operators.canonicalize import shift_and_scale
 from picaset.operators.soft_kmeans import SoftKMeans
 
 WEIGHTS = Path(str(resources.files("picaset"))) / "weights" / "walking_templates"
@@ -41,7 +41,7 @@ class Walk:
 def walk_through_mixture(*, seed: int, num_points: int = 300) -> list[Walk]:
     """Run the three operators on one set of points, from the same templates."""
     points, _ = draw_mixtures(1, num_points, generator=torch.Generator().manual_seed(seed))
-    shift, scale = place_of(points, None)
+    shift, scale = shift_and_scale(points, None)
     canonical = (points - shift) / scale
     trained = Picaso.from_pretrained(WEIGHTS)
     learned = trained.decoder(trained.trace(canonical).templates)[:, 0]  # (L + 1, K, 2)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from picaset.lab.reports.records import Record, read_record
-from picaset.lab.reports.reproduction import tables_of
+from picaset.lab.reports.reproduction import all_tables
 from picaset.lab.training.run_directory import RunDirectory
 
 Result = TypeVar("Result")
@@ -214,7 +214,7 @@ def build_tables(folders: Sequence[Path]) -> PaperTables:
         used = [record for record in records.values() if record.experiment.profile == profile]
         if not used:
             continue
-        tables, problem = read_or_explain(lambda used=used: tables_of(used, folders), folders[0])
+        tables, problem = read_or_explain(lambda used=used: all_tables(used, folders), folders[0])
         if tables:
             is_smoke = profile == "smoke"
             about = f"From {len(used)} finished runs, profile {profile}" + (SMOKE_NOTE if is_smoke else ".")
