@@ -91,7 +91,7 @@ def test_a_scorer_read_back_gives_the_same_scores(tmp_path):
     ("options", "message"),
     [
         ({"encoder": "induced"}, "encoder must be one of 'elementwise', 'self', 'elementwise\\+self'; got 'induced'"),
-        ({"pool": "mean"}, "pool must be one of 'attention', 'picaso', 'generalized'; got 'mean'"),
+        ({"pool": "median"}, "pool must be one of 'attention', 'picaso', 'generalized', 'mean', 'none'; got 'median'"),
         (
             {"encoder": "elementwise+self", "num_encoder_blocks": 1},
             "encoder 'elementwise\\+self' needs at least 2 encoder blocks; got 1",

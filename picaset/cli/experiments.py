@@ -7,7 +7,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from picaset.lab.experiments import EXPERIMENTS, Profile, experiment
+from picaset.lab.experiments import Profile, experiment, names_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Experiments:
 
     def run(self) -> int:
         # Without the real data, two names give the same experiment on generated data.
-        experiments = (experiment(name, profile=self.profile) for name in EXPERIMENTS)
+        experiments = (experiment(name, profile=self.profile) for name in names_of(self.profile))
         distinct = list({setting.name: setting for setting in experiments}.values())
         if self.json:
             print(json.dumps([setting.to_json() for setting in distinct]))

@@ -6,7 +6,8 @@ that the network is equivariant to the order of the elements and accepts any num
 Dimensions:  B sets   N elements (padded)   D features in   E features inside   K templates   total elements of all sets
 """
 
-from typing import Any, Literal, Unpack, cast
+from collections.abc import Callable
+from typing import Any, Literal, Unpack, cast, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,10 +22,12 @@ from picaset.operators.block import BlockOptions
 from picaset.operators.buckets import encode_in_buckets
 from picaset.operators.encoders import SelfAttention
 from picaset.operators.picaso import GeneralizedPicaso, PicasoPool
+from picaset.operators.simple_pools import MeanPool
 from picaset.sets import SetBatch
 
 ElementEncoder = Literal["elementwise", "self", "elementwise+self"]
-ElementPool = Literal["attention", "picaso", "generalized"]
+ElementPool = Literal["attention", "picaso", "generalized", "mean", "none"]
+Comparison = Literal["difference", "mapped-difference", "concatenation"]
 
 
 class ElementScorer(PretrainedNetwork):
@@ -32,7 +35,8 @@ class ElementScorer(PretrainedNetwork):
 
     .. math::  s_n = f(x_n - \bar t), \qquad \bar t = \text{mean of the templates}, \qquad f = \text{two-layer network}
 
-    With ``pool="generalized"``, :math:`x_n` are the elements as the cascade updates them, otherwise the encoded ones.
+    With ``pool="generalized"``, :math:`x_n` are the elements as the cascade updates them, otherwise the encoded ones;
+    with ``pool="none"``, the score is :math:`f(x_n)`.
 
     Args:
         dim_in: Features of an element.
@@ -40,10 +44,12 @@ class ElementScorer(PretrainedNetwork):
         num_heads: Attention heads; divides ``dim``.
         encoder: ``"elementwise"`` (rFF), ``"self"`` (SA) or both in sequence, ``"elementwise+self"``.
         num_encoder_blocks: Number of encoders; with ``"elementwise+self"``, half of them are elementwise.
-        pool: ``"attention"`` (PMA), ``"picaso"`` (PB) or ``"generalized"`` (GPB).
+        pool: ``"attention"`` (PMA), ``"picaso"`` (PB), ``"generalized"`` (GPB), ``"mean"`` or ``"none"``.
         num_templates: Number of pooled vectors.
         num_steps: Steps of the pools ``"picaso"`` and ``"generalized"``.
         num_decoder_blocks: Self-attention blocks among the templates, as in Set Transformer.
+        comparison: How an element is compared with the pooled set: by the ``"difference"`` of the two, by a
+            ``"mapped-difference"`` with a linear map of each, or by ``"concatenation"``.
         options: Keywords of :class:`MultiheadAttentionBlock`, for every block.
 
     Shapes:
@@ -69,13 +75,15 @@ class ElementScorer(PretrainedNetwork):
         num_templates: int = 1,
         num_steps: int = 3,
         num_decoder_blocks: int = 0,
+        comparison: Comparison = "difference",
         **options: Unpack[BlockOptions],
     ) -> None:
         caller = type(self).__name__
         check_positive(caller=caller, dim_in=dim_in, num_templates=num_templates)
         check_num_heads(num_heads, dim, caller=caller)
         check_choice(encoder, ("elementwise", "self", "elementwise+self"), caller=caller, name="encoder")
-        check_choice(pool, ("attention", "picaso", "generalized"), caller=caller, name="pool")
+        check_choice(pool, get_args(ElementPool), caller=caller, name="pool")
+        check_choice(comparison, get_args(Comparison), caller=caller, name="comparison")
         if encoder == "elementwise+self" and num_encoder_blocks < 2:
             raise ValueError(
                 f"{caller}: encoder {encoder!r} needs at least 2 encoder blocks; got {num_encoder_blocks}."
@@ -97,15 +105,20 @@ class ElementScorer(PretrainedNetwork):
                 )
             )  # fmt: skip
         cascade: Any = dict(num_templates=num_templates, num_heads=num_heads, **options)
-        if pool == "attention":
-            self.pool: nn.Module = AttentionPool(dim, **cascade)
-        else:
-            pool_class = PicasoPool if pool == "picaso" else GeneralizedPicaso
-            self.pool = pool_class(dim, num_steps=num_steps, **cascade)
+        pools: dict[ElementPool, Callable[[], nn.Module | None]] = {
+            "attention": lambda: AttentionPool(dim, **cascade),
+            "picaso": lambda: PicasoPool(dim, num_steps=num_steps, **cascade),
+            "generalized": lambda: GeneralizedPicaso(dim, num_steps=num_steps, **cascade),
+            "mean": MeanPool,
+            "none": lambda: None,
+        }
+        self.pool = pools[pool]()
         self.decoder = nn.Sequential(
             *(SelfAttention(dim, dim, num_heads=num_heads, **options) for _ in range(num_decoder_blocks))
         )
-        self.judge = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 1))
+        self.maps = nn.ModuleList(nn.Linear(dim, dim) for _ in range(2)) if comparison == "mapped-difference" else None
+        self.concatenates = comparison == "concatenation" and pool != "none"
+        self.judge = nn.Sequential(nn.Linear(dim * (1 + self.concatenates), dim), nn.ReLU(), nn.Linear(dim, 1))
 
     def forward(
         self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
@@ -125,10 +138,16 @@ class ElementScorer(PretrainedNetwork):
     ) -> Float[Tensor, "B N 1"]:
         for encoder in self.encoders:
             elements = encoder(elements, mask)
+        if self.pool is None:
+            return self.judge(elements)
         if isinstance(self.pool, GeneralizedPicaso):
             templates, updated = self.pool(elements, mask)
             elements = cast(Tensor, updated)
         else:
             templates = self.pool(elements, mask)
         pooled = self.decoder(templates).mean(dim=1, keepdim=True)  # (B, 1, E)
+        if self.concatenates:
+            return self.judge(torch.cat([elements, pooled.expand_as(elements)], dim=2))
+        if self.maps is not None:
+            elements, pooled = (layer(values) for layer, values in zip(self.maps, (elements, pooled), strict=True))
         return self.judge(elements - pooled)

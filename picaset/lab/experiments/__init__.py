@@ -4,12 +4,18 @@ from picaset.lab.experiments.clustering import CLUSTERERS, CLUSTERING
 from picaset.lab.experiments.odd_one_out import ODD_ONE_OUT
 from picaset.lab.experiments.profiles import Builder, Profile
 from picaset.lab.experiments.scenes import SCENES
+from picaset.lab.experiments.study import STUDY
 from picaset.lab.experiments.viewpoints import VIEWPOINTS
 from picaset.lab.training.experiment import Experiment
 from picaset.typed_json import check_known
 
 EXPERIMENTS: dict[str, Builder] = {**CLUSTERING, **CLUSTERERS, **VIEWPOINTS, **ODD_ONE_OUT, **SCENES}
-"""Functions from a profile and a seed to an experiment, by name."""
+"""Functions from a profile and a seed to an experiment, by name; each has the profiles smoke, quick and paper."""
+
+
+def names_of(profile: Profile) -> list[str]:
+    """Return the names of the experiments that have a profile."""
+    return [*CLUSTERING, *STUDY] if profile == "study" else list(EXPERIMENTS)
 
 
 def experiment(name: str, *, profile: Profile = "quick", seed: int = 0) -> Experiment:
@@ -19,5 +25,6 @@ def experiment(name: str, *, profile: Profile = "quick", seed: int = 0) -> Exper
         >>> experiment("clustering-ae32-pb-sa", profile="smoke").training.steps
         20
     """
-    check_known(name, EXPERIMENTS, where="picaset experiments", what="experiment")
-    return EXPERIMENTS[name](profile, seed)
+    known = EXPERIMENTS | STUDY
+    check_known(name, known, where="picaset experiments", what="experiment")
+    return known[name](profile, seed)

@@ -3,6 +3,7 @@
 smoke    the same code path in seconds; the tests train these
 quick    minutes on two cores
 paper    the published setting
+study    the controlled study of study.py, and Table 2 with the published budget
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from typing import Literal, TypeVar
 from picaset.lab.tasks.task import Task
 from picaset.lab.training.experiment import Experiment, Training
 
-Profile = Literal["smoke", "quick", "paper"]
+Profile = Literal["smoke", "quick", "paper", "study"]
 Builder = Callable[[str, int], Experiment]
 """From a profile and a seed to an experiment."""
 AnyTask = TypeVar("AnyTask", bound=Task)

@@ -10,7 +10,7 @@ Dimensions:  B sets   N points (padded)   n points of a chunk   K components   D
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple, Unpack
+from typing import Any, Literal, NamedTuple, Unpack, cast, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,7 +24,7 @@ from picaset.networks.mixture_proposer import SMALLEST_DEVIATION, components, wi
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.networks.set_networks import Encoder, attention_encoders, four_layers
 from picaset.operators.attention_pools import AttentionPool
-from picaset.operators.base import SetPool, Trace, check_input_set, read_set
+from picaset.operators.base import CascadeStep, SetPool, Trace, check_input_set, read_set
 from picaset.operators.block import BlockOptions
 from picaset.operators.buckets import pool_in_buckets
 from picaset.operators.canonicalize import Canonicalize, standardize
@@ -34,7 +34,7 @@ from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool
 from picaset.sets import SetBatch
 
-Pool = Literal["picaso", "attention", "mean", "max"]
+Pool = Literal["picaso", "mixing-picaso", "attention", "mean", "max"]
 Readout = Literal["linear", "moments"]
 
 
@@ -54,7 +54,8 @@ class MixtureNetwork(PretrainedNetwork):
         encoder: ``"induced"`` (AE), ``"self"`` (SA) or ``"elementwise"`` (rFF, as in DeepSets).
         num_inducing: Inducing points of each induced encoder.
         num_encoder_blocks: Number of encoders.
-        pool: ``"picaso"`` (PB), ``"attention"`` (PMA), ``"mean"`` or ``"max"``; the last two decode one vector into
+        pool: ``"picaso"`` (PB), ``"mixing-picaso"`` (PB with self-attention among the templates after every step),
+            ``"attention"`` (PMA), ``"mean"`` or ``"max"``; the last two decode one vector into
             all components, as DeepSets does.
         num_steps: Steps of the pool ``"picaso"``.
         share: One block for all steps of the pool ``"picaso"``, instead of one for each.
@@ -97,7 +98,7 @@ class MixtureNetwork(PretrainedNetwork):
         caller = type(self).__name__
         check_positive(caller=caller, num_components=num_components, dim_in=dim_in)
         check_num_heads(num_heads, dim, caller=caller)
-        check_choice(pool, ("picaso", "attention", "mean", "max"), caller=caller, name="pool")
+        check_choice(pool, get_args(Pool), caller=caller, name="pool")
         check_choice(readout, ("linear", "moments"), caller=caller, name="readout")
         if readout == "moments" and pool in ("mean", "max"):
             raise ValueError(
@@ -105,11 +106,11 @@ class MixtureNetwork(PretrainedNetwork):
             )
         super().__init__()
         self.dim_in = dim_in
+        cascade: Any = dict(num_templates=num_components, num_heads=num_heads, **options)
         pools: dict[Pool, Any] = {
-            "picaso": lambda: PicasoPool(
-                dim, num_templates=num_components, num_heads=num_heads, num_steps=num_steps, share=share, **options
-            ),
-            "attention": lambda: AttentionPool(dim, num_templates=num_components, num_heads=num_heads, **options),
+            "picaso": lambda: PicasoPool(dim, num_steps=num_steps, share=share, **cascade),
+            "mixing-picaso": lambda: MixingPicasoPool(dim, num_steps=num_steps, **cascade),
+            "attention": lambda: AttentionPool(dim, **cascade),
             "mean": MeanPool,
             "max": MaxPool,
         }
@@ -142,11 +143,16 @@ class MixtureNetwork(PretrainedNetwork):
         mask: Bool[Tensor, "B N"] | None = None,
         *,
         coarse: bool = False,
+        every_step: bool = False,
     ) -> Mixture:
         """Predict the mixture of every set.
 
-        With ``coarse``, return twice as many mixtures: the estimates, then the coarse estimates of the same sets.
+        With ``coarse``, return twice as many mixtures: the estimates, then the coarse estimates of the same sets. With
+        ``every_step``, return L times as many: the estimates after each step of the cascade.
         """
+        if every_step:
+            steps = mixture_steps(self, cast(Tensor, elements), mask).mixtures[1:]
+            return Mixture(*(torch.cat(parts) for parts in zip(*steps, strict=True)))
         check_input_set(self, elements, mask)
         estimates = self.network(elements, mask)  # (B, K, S, D + 2)
         return self.mixture(torch.cat([estimates[:, :, 0], estimates[:, :, -1]]) if coarse else estimates[:, :, 0])
@@ -167,7 +173,7 @@ class MixtureNetwork(PretrainedNetwork):
 
         An error if the pool has no steps.
         """
-        if self.config["pool"] != "picaso":
+        if self.config["pool"] not in ("picaso", "mixing-picaso"):
             raise ValueError(
                 f"{caller}: only the pool 'picaso' has steps; this network has pool {self.config['pool']!r}."
             )
@@ -178,6 +184,19 @@ class MixtureNetwork(PretrainedNetwork):
             network = network.network
         assert isinstance(network, Estimator)
         return network, points, present, place
+
+
+class MixingPicasoPool(PicasoPool):
+    """A PicasoPool whose templates attend to each other after every step, by one shared self-attention block."""
+
+    def __init__(self, dim: int, *, num_heads: int, **options: Any) -> None:
+        super().__init__(dim, num_heads=num_heads, **options)
+        block = {name: value for name, value in options.items() if name in BlockOptions.__annotations__}
+        self.mixing = SelfAttention(dim, dim, num_heads=num_heads, **cast(Any, block))
+
+    def advance(self, step: CascadeStep, index: int, *, with_attention: bool) -> CascadeStep:
+        step = super().advance(step, index, with_attention=with_attention)
+        return step._replace(templates=self.mixing.encode(step.templates, None))
 
 
 class Estimator(nn.Module):

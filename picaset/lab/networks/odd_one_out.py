@@ -15,7 +15,7 @@ from torch import Tensor
 
 from picaset.checks import check_mask
 from picaset.lab.networks.image_stems import Stem, image_stem, to_float_images
-from picaset.networks.element_scorer import ElementEncoder, ElementPool, ElementScorer
+from picaset.networks.element_scorer import Comparison, ElementEncoder, ElementPool, ElementScorer
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.block import BlockOptions
 
@@ -36,6 +36,7 @@ class OddOneOutNetwork(PretrainedNetwork):
         num_templates: Number of pooled vectors.
         num_steps: Steps of a cascade.
         num_decoder_blocks: Self-attention blocks among the templates.
+        comparison: How an image is compared with the pooled set.
         options: Keywords of :class:`MultiheadAttentionBlock`, for every block.
 
     Shapes:
@@ -61,13 +62,15 @@ class OddOneOutNetwork(PretrainedNetwork):
         num_templates: int = 1,
         num_steps: int = 3,
         num_decoder_blocks: int = 0,
+        comparison: Comparison = "difference",
         **options: Unpack[BlockOptions],
     ) -> None:
         super().__init__()
         self.stem = image_stem(stem, dim, caller=type(self).__name__)
         self.scorer = ElementScorer(
             dim, dim=dim, num_heads=num_heads, encoder=encoder, num_encoder_blocks=num_encoder_blocks, pool=pool,
-            num_templates=num_templates, num_steps=num_steps, num_decoder_blocks=num_decoder_blocks, **options,
+            num_templates=num_templates, num_steps=num_steps, num_decoder_blocks=num_decoder_blocks,
+            comparison=comparison, **options,
         )  # fmt: skip
 
     def forward(

@@ -3,16 +3,23 @@
 Dimensions:  B images   C channels   S pixels a side   N places   D features
 """
 
+from collections.abc import Callable
+from typing import Any, Literal
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.checks import check_num_heads, check_positive
+from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.lab.networks.image_stems import ConvolutionalStem
 from picaset.networks.pretrained import PretrainedNetwork
-from picaset.operators.base import Trace
+from picaset.operators.attention_pools import AttentionPool
+from picaset.operators.base import SetPool, Trace
 from picaset.operators.encoders import SelfAttention
 from picaset.operators.picaso import PicasoPool
+from picaset.operators.simple_pools import MeanPool
+
+ViewPool = Literal["picaso", "attention", "mean"]
 
 
 class ViewClassifier(PretrainedNetwork):
@@ -28,7 +35,9 @@ class ViewClassifier(PretrainedNetwork):
         num_heads: Attention heads; divides ``dim``.
         num_stem_blocks: Residual convolutions of the stem.
         num_encoder_blocks: Self-attention blocks among the places.
-        num_templates: Templates of the cascade.
+        pool: ``"picaso"`` (PB), ``"attention"`` (PMA) or ``"mean"``, which has one vector.
+        pool: ``"picaso"`` (PB), ``"attention"`` (PMA), or ``"mean"``, which has one vector and no attention.
+        num_templates: Templates of an attention pool.
         num_steps: Steps of the cascade.
         patch_dropout: Dropout rate of whole places.
         dropout: Dropout rate before the last map.
@@ -52,6 +61,7 @@ class ViewClassifier(PretrainedNetwork):
         num_heads: int = 4,
         num_stem_blocks: int = 1,
         num_encoder_blocks: int = 1,
+        pool: ViewPool = "picaso",
         num_templates: int = 4,
         num_steps: int = 3,
         patch_dropout: float = 0.0,
@@ -68,7 +78,14 @@ class ViewClassifier(PretrainedNetwork):
         self.encoders = nn.ModuleList(
             SelfAttention(dim, dim, num_heads=num_heads, norm=True) for _ in range(num_encoder_blocks)
         )
-        self.pool = PicasoPool(dim, num_templates=num_templates, num_heads=num_heads, num_steps=num_steps, norm=True)
+        cascade: Any = dict(num_templates=num_templates, num_heads=num_heads, norm=True)
+        pools: dict[ViewPool, Callable[[], SetPool]] = {
+            "picaso": lambda: PicasoPool(dim, num_steps=num_steps, **cascade),
+            "attention": lambda: AttentionPool(dim, **cascade),
+            "mean": MeanPool,
+        }
+        check_choice(pool, tuple(pools), caller="ViewClassifier", name="pool")
+        self.pool = pools[pool]()
         self.decoder = nn.Sequential(nn.Dropout(dropout), nn.Linear(dim, num_classes))
 
     def forward(self, images: Float[Tensor, "B C S S"]) -> Float[Tensor, "B classes"]:
@@ -86,5 +103,7 @@ class ViewClassifier(PretrainedNetwork):
 
     def trace(self, images: Float[Tensor, "B C S S"]) -> Trace:
         """Return the templates and their attention to the places, row by row, at every step of the cascade."""
+        if not isinstance(self.pool, PicasoPool):
+            raise ValueError(f"ViewClassifier.trace: pool {self.config['pool']!r} has no attention.")
         elements, mask = self.encode(images)
         return self.pool.trace(elements, mask)

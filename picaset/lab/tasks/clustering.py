@@ -39,6 +39,8 @@ class Clustering(Task):
     """Amortized clustering of two-dimensional Gaussian mixtures."""
 
     network: ModuleConfig = NETWORK
+    every_step: bool = False
+    """Whether the predictions after every step of the cascade are trained, or only the last."""
     sizes: tuple[int, int] = (300, 600)
     """Smallest and largest number of points of a set."""
     small_sizes: tuple[int, int] = (75, 150)
@@ -53,6 +55,8 @@ class Clustering(Task):
     def __post_init__(self) -> None:
         self.check_network("MixtureNetwork")
         self.check_at_least_one("num_benchmark_sets", "num_scored_sets")
+        if self.every_step and (self.network["readout"] != "linear" or "picaso" not in self.network["pool"]):
+            raise ValueError("every_step needs a network with readout 'linear' and pool 'picaso' or 'mixing-picaso'.")
         for name in ("sizes", "small_sizes"):
             smallest, largest = getattr(self, name)
             if not 1 <= smallest <= largest:
@@ -64,12 +68,18 @@ class Clustering(Task):
     def upgrade(cls, settings: dict[str, Any]) -> dict[str, Any]:
         return network_settings(settings, NETWORK, fields={field.name for field in fields(cls)})
 
+    @property
+    def num_steps(self) -> int:
+        return self.network["num_steps"]
+
     def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Tensor, ...]:
         sizes = self.small_sizes if progress < self.small_share else self.sizes
         return (training_batch(step, seed=seed, num_sets=num_examples, sizes=sizes),)
 
     def loss(self, network: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         (points,) = batch
+        if self.every_step:
+            return -log_likelihood(network(points, every_step=True), points.repeat(self.num_steps, 1, 1)).mean()
         if self.network["readout"] == "linear":
             return -log_likelihood(network(points), points).mean()
         fine, coarse = log_likelihood(network(points, coarse=True), torch.cat([points, points])).chunk(2)
@@ -117,7 +127,7 @@ class Clustering(Task):
         points, _ = next(self.sets(NUM_SHOWN, like))
         predictions = {f"{shift:+d}": as_lists(network(Move(shift=shift).points(points))) for shift in SHIFTS}
         shown: dict[str, Any] = {"predictions": predictions}
-        if isinstance(network, MixtureNetwork) and self.network["pool"] == "picaso":
+        if isinstance(network, MixtureNetwork) and "picaso" in self.network["pool"]:
             attention = network.trace(points[:1]).attention[:, 0].mean(dim=1)  # (L, K, N), averaged over heads
             shown["attention"] = rounded(attention * points.shape[1], 2)
         return shown

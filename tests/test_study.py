@@ -1,0 +1,71 @@
+"""The controlled study: arms that differ in one thing alone, and that train."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from picaset.lab.experiments import experiment
+from picaset.lab.experiments.study import CASCADES, CLUSTERING_POOLS, FACES, STUDY, VIEWPOINT_POOLS
+from picaset.lab.networks.mixture_network import MixingPicasoPool, MixtureNetwork, mixture_steps
+from picaset.networks.element_scorer import ElementScorer
+from picaset.operators.picaso import PicasoPool
+
+
+@pytest.mark.parametrize(
+    ("arms", "may_differ"),
+    [
+        ([task.network for task in CLUSTERING_POOLS.values()], {"pool", "num_steps"}),
+        ([task.network for task in CASCADES.values()], {"pool", "num_steps", "encoder", "num_inducing"}),
+        ([task.network for task in VIEWPOINT_POOLS.values()], {"pool"}),
+        (list(FACES.values()), {"pool", "comparison"}),
+    ],
+)
+def test_the_networks_of_a_comparison_differ_in_the_pool_alone(arms, may_differ):
+    first = dict(arms[0].arguments)
+    for arm in arms[1:]:
+        assert {name for name, value in arm.arguments if first[name] != value} <= may_differ
+
+
+@pytest.mark.parametrize("prefix", ["clustering-pool", "clustering-cascade", "viewpoints-azimuth-pool", "odd-one-out"])
+def test_the_arms_of_a_comparison_are_trained_alike(prefix, monkeypatch):
+    trainings = {experiment(name, profile="study").training for name in STUDY if name.startswith(prefix)}
+    assert len(trainings) == 1
+
+
+def test_templates_that_do_not_mix_are_the_plain_cascade():
+    torch.manual_seed(0)
+    pool = MixingPicasoPool(8, num_templates=3, num_heads=2, num_steps=2, form="authors")
+    plain = PicasoPool(8, num_templates=3, num_heads=2, num_steps=2, form="authors")
+    plain.load_state_dict({name: value for name, value in pool.state_dict().items() if "mixing" not in name})
+    elements = torch.randn(2, 5, 8)
+    pool.mixing.encode = lambda templates, mask: templates
+    assert torch.equal(pool(elements), plain(elements))
+
+
+@pytest.mark.parametrize("pool", ["picaso", "mixing-picaso"])
+def test_the_loss_of_every_step_is_the_mean_over_the_steps(pool):
+    task = next(task for task in CASCADES.values() if task.every_step)
+    task = replace(task, network=task.network.replace(num_steps=3, pool=pool, dim=16))
+    network, (points,) = task.build_network(), task.batch(0, seed=0, num_examples=2, progress=0.0)
+    assert isinstance(network, MixtureNetwork)
+    last = replace(task, every_step=False)
+    losses = []
+    for mixture in mixture_steps(network, points).mixtures[1:]:
+        losses.append(last.loss(lambda _, mixture=mixture: mixture, (points,)))
+    torch.testing.assert_close(task.loss(network, (points,)), torch.stack(losses).mean())
+
+
+@pytest.mark.parametrize("comparison", ["difference", "mapped-difference", "concatenation"])
+@pytest.mark.parametrize("pool", ["none", "mean", "attention", "picaso", "generalized"])
+def test_every_pool_and_comparison_scores_elements_in_any_order(pool, comparison):
+    torch.manual_seed(0)
+    scorer = ElementScorer(3, dim=8, num_heads=2, pool=pool, comparison=comparison)
+    elements, order = torch.randn(2, 6, 3), torch.randperm(6)
+    torch.testing.assert_close(scorer(elements)[:, order], scorer(elements[:, order]))
+
+
+def test_without_a_pool_and_an_encoder_an_element_is_scored_by_itself():
+    scorer = ElementScorer(3, dim=8, num_heads=2, pool="none", encoder="elementwise")
+    elements = torch.randn(2, 6, 3)
+    torch.testing.assert_close(scorer(elements)[:, :1], scorer(elements[:, :1]))
