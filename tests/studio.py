@@ -15,7 +15,8 @@ from starlette.testclient import TestClient
 
 from picaset.lab.data.scenes import VECTOR_DIM
 from picaset.lab.networks.odd_one_out import WEIGHTS, OddOneOutNetwork
-from picaset.lab.networks.scene_network import SceneDecoder, SceneNetwork
+from picaset.lab.networks.scene_decoders import CascadeDecoder, SlotDecoder
+from picaset.lab.networks.scene_network import SceneNetwork
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 from picaset.studio.application import create_application
@@ -25,7 +26,7 @@ from picaset.studio.server import accepted_hosts, open_socket
 
 RECORDS = Path(__file__).parent.parent / "results/runs"
 HOST = "127.0.0.1:8000"
-SCENE_DECODERS: dict[str, SceneDecoder] = {"pb3": "picaso", "slot_attention": "slots"}
+SCENE_DECODERS = {"pb3": CascadeDecoder(16), "slot_attention": SlotDecoder(16), "ours": CascadeDecoder(16)}
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def small_networks(folder: Path) -> Path:
     SetTransformer(16, 5, **bag).save_pretrained(folder / "viewpoints_set_transformer")
     DeepSets(16, 5, dim=16).save_pretrained(folder / "viewpoints_deep_sets")
     for name, decoder in SCENE_DECODERS.items():
-        SceneNetwork(VECTOR_DIM, dim=16, image_size=32, decoder=decoder).save_pretrained(folder / f"scenes_{name}")
-    ours = SceneNetwork(VECTOR_DIM, dim=16, image_size=32, decoder="competing", positions="waves", every_step=True)
-    ours.save_pretrained(folder / "scenes_ours")
+        positions = "waves" if name == "ours" else "linear"
+        scenes = SceneNetwork(VECTOR_DIM, decoder, dim=16, image_size=32, positions=positions)
+        scenes.save_pretrained(folder / f"scenes_{name}")
     return folder

@@ -45,7 +45,7 @@ def numbers(records, name: str, move: int) -> list[float]:
 def as_if_scored_like_the_paper(records):
     """The same numbers, as if they came from a thousand sets of 300 to 600 points."""
     return [
-        replace(record, experiment=replace(record.experiment, task=Clustering(readout=record.experiment.task.readout)))
+        replace(record, experiment=replace(record.experiment, task=Clustering(network=record.experiment.task.network)))
         for record in records
     ]
 
@@ -290,7 +290,7 @@ def without(file: str, name: str):
         (lambda run: (run / "config.json").write_text('{"format": "other"}'), "config.json does not describe an exp"),
         (without("config.json", "training"), "config.json: the field 'training' is missing."),
         (lambda run: cut(run / "result.json"), "result.json is not JSON"),
-        (lambda run: (run / "result.json").write_text("[1]"), "result.json must hold a JSON object."),
+        (lambda run: (run / "result.json").write_text("[1]"), "result.json must hold a JSON object; got list."),
         (without("result.json", "seconds"), "result.json lacks 'seconds'; was it written by another program?"),
         (without("result.json", "moves"), "result.json lacks 'moves'; was it written by another program?"),
         (

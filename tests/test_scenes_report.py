@@ -33,7 +33,7 @@ def test_every_run_is_in_its_table(runs):
     values = [100 * record.result["average_precision"]["inf"] for record in tables.find_runs(records, "pb3")]
     assert found.rows[2][3].found.startswith(f"{sum(values) / 2:.1f} ±")
     assert [row[0].found for row in tables.parts(records).rows] == [
-        "PB3, by likelihood", "PB3, templates know where they attend"
+        "PB3, by likelihood", "PB3, positions as waves"
     ]  # fmt: skip
     assert tables.on_clevr(records) is None
 
@@ -62,7 +62,8 @@ def test_one_training_in_two_rows_is_shown_with_other_steps_once(runs):
     again = replace(thirty, experiment=replace(ten.experiment, name="scenes-pb3"))  # the same training, far below
     shown = [row[0].found for row in tables.by_steps([again, between, ten]).rows]
     assert shown == ["DSPN, 10 steps", "Slot Attention"]
-    other = replace(thirty, experiment=replace(ten.experiment, task=replace(ten.experiment.task, dim=32)))
+    task = replace(ten.experiment.task, num_scenes=17)
+    other = replace(thirty, experiment=replace(ten.experiment, task=task))
     assert len(tables.by_steps([other, thirty]).rows) == 2  # equal numbers do not make one training of two
 
 

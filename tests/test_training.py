@@ -299,6 +299,11 @@ def test_an_error_in_the_data_is_an_error_of_the_training():
 # What goes wrong
 
 
+def arguments_of(described: dict) -> dict:
+    """The constructor arguments of the network of a config."""
+    return described["task"]["network"]["arguments"]
+
+
 def spoiled(unbroken: Path, tmp_path: Path, change) -> Path:
     described = json.loads((unbroken / "config.json").read_text())
     change(described)
@@ -310,18 +315,27 @@ def spoiled(unbroken: Path, tmp_path: Path, change) -> Path:
     ("change", "message"),
     [
         (lambda c: c["training"].update(stpes=3), "training: there is no field 'stpes'; did you mean 'steps'?"),
-        (lambda c: c["task"].update(dimm=3), "task: there is no field 'dimm'; did you mean 'dim'?"),
-        (lambda c: c["task"].update(qqq=3), "task: there is no field 'qqq'; fields are encoder"),
+        (
+            lambda c: c["task"]["network"]["arguments"].update(dimm=3),
+            "there is no argument 'dimm'; did you mean 'dim'?",
+        ),
+        (lambda c: c["task"].update(qqq=3), "task: there is no field 'qqq'; fields are network"),
         (lambda c: c["training"].update(steps="many"), "training: steps must be a whole number; got 'many'"),
         (lambda c: c["training"].update(steps=True), "training: steps must be a whole number; got True"),
         (lambda c: c["training"].update(steps=0), "training: steps must be at least 1; got 0"),
         (lambda c: c["training"].update(average=1.0), "average must be at least 0 and below 1; got 1.0"),
         (lambda c: c["training"].update(learning_rate=0), "learning_rate must be above 0; got 0"),
-        (lambda c: c["task"].update(pool="median"), "task: pool must be one of 'picaso', 'attention', 'mean', 'max'"),
+        (lambda c: arguments_of(c).update(pool="median"), "network: pool must be one of 'picaso'"),
+        (lambda c: c["task"]["network"].update({"class": "Painter"}), "network: there is no module 'Painter'"),
+        (lambda c: c["task"].update(network=3), 'network must be an object with "class" and "arguments"; got 3'),
+        (lambda c: c.update(format_version=3), "has format version 3; this picaset reads versions 1 to 2"),
         (lambda c: c["task"].update(sizes=[600, 300]), "task: sizes must go from at least 1 upwards; got 600 to 300"),
         (lambda c: c["task"].update(num_benchmark_sets=0), "num_benchmark_sets must be at least 1; got 0"),
         (lambda c: c["task"].update(small_share=2), "small_share must be from 0 to 1; got 2"),
-        (lambda c: c["task"].update(num_heads=3), "num_heads must divide dim; got num_heads=3 and dim=16"),
+        (
+            lambda c: c["task"]["network"]["arguments"].update(num_heads=3),
+            "num_heads must divide dim; got num_heads=3 and dim=16",
+        ),
         (lambda c: c["training"].update(clip=-1), "clip must not be negative; got -1"),
         (lambda c: c["training"].update(weight_decay=-1), "weight_decay must not be negative; got -1"),
         (lambda c: c.update(task=[]), "task must be an object with fields; got []"),
@@ -350,7 +364,8 @@ def test_a_config_that_is_not_json_is_one_clear_line(tmp_path, capsys):
 def test_an_unknown_name_is_answered_by_the_closest(capsys):
     assert main(["train", "clustering-ae32-bp-sa"]) == 1
     assert (
-        "There is no experiment 'clustering-ae32-bp-sa'. Did you mean clustering-ae32-pb-sa?" in capsys.readouterr().err
+        "there is no experiment 'clustering-ae32-bp-sa'; did you mean 'clustering-ae32-pb-sa'?"
+        in capsys.readouterr().err
     )
 
 
@@ -454,7 +469,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_taken(unbroken, tmp_
 def test_a_checkpoint_of_another_network_is_one_clear_line(tmp_path, monkeypatch, capsys):
     path = half_a_run(tmp_path, monkeypatch)
     described = json.loads((path / "config.json").read_text())
-    described["task"]["dim"] = 32
+    described["task"]["network"]["arguments"]["dim"] = 32
     (path / "config.json").write_text(json.dumps(described))
     assert main(["train", "--resume", str(path), "--json"]) == 1
     assert "has checkpoints of another network" in (shown := capsys.readouterr().err)

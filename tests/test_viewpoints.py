@@ -16,7 +16,7 @@ from picaset.lab.experiments.viewpoints import ELEVATION_AUGMENTATION, ROWS, VIE
 from picaset.lab.networks.image_stems import ConvolutionalStem
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.viewpoint_scores import Look, accuracies, examples, predict
-from picaset.lab.tasks.viewpoints import PB3, Viewpoints, objects, shuffled, some
+from picaset.lab.tasks.viewpoints import PB3, Viewpoints, batch_indices, objects, some
 from picaset.lab.training.loop import resume, start
 from picaset.lab.training.run_directory import RunDirectory
 
@@ -69,7 +69,7 @@ def test_on_photographs_ours_is_trained_longer_for_elevations_and_no_other_row_i
 
 
 def test_an_epoch_goes_through_all_examples_once():
-    seen = torch.cat([shuffled(step, seed=0, num_examples=4, total=10) for step in range(5)])
+    seen = torch.cat([batch_indices(step, seed=0, num_examples=4, total=10) for step in range(5)])
     assert sorted(seen[:10].tolist()) == sorted(seen[10:].tolist()) == list(range(10))
     assert seen[:10].tolist() != seen[10:].tolist()
 
@@ -84,7 +84,7 @@ def test_training_never_sees_a_novel_viewpoint_or_a_test_object(split, monkeypat
         seen.append(images)
         return augment(images, augmentation, generator=generator)
 
-    monkeypatch.setattr("picaset.lab.tasks.viewpoints.augmented", remembered)
+    monkeypatch.setattr("picaset.lab.tasks.viewpoints.augment", remembered)
     task = replace(TINY, split=split, network=VIEW_CLASSIFIER.replace(channels_in=2, dim=16), stereo=True)
     task.batch(0, seed=0, num_examples=len(familiar), progress=0.0)
     assert {image.numpy().tobytes() for image in seen[0]} == {image.numpy().tobytes() for image in familiar.images}

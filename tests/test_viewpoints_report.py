@@ -222,7 +222,7 @@ def test_the_command_writes_svg_and_png(runs, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["viewpoints-azimuth-deepset-mean"], "A network of the kind 'deep-sets' has no attention to draw"),
+        (["viewpoints-azimuth-deepset-mean"], "A DeepSets has no attention to draw"),
         (
             ["viewpoints-azimuth-pb3", "--category", "boat"],
             "category must be one of animal, human, airplane, truck, car",

@@ -60,8 +60,8 @@ def draw_toy_attention(task: Viewpoints, network: nn.Module, views: Views, out: 
     """Draw each head at the last step, and each head at every step."""
     if not isinstance(network, Picaso | ViewClassifier):
         raise ValueError(
-            f"A network of the kind {task.network!r} has no attention to draw; set-transformer, picaso and "
-            "view-classifier have. Choose a run of one of these."
+            f"A {task.network.name} has no attention to draw; choose a run of a SetTransformer, Picaso or "
+            "ViewClassifier."
         )
     toy = attend_to_toy(task, network, views)
     data = task.describe_data()

@@ -76,7 +76,7 @@ class Viewpoints(Task):
         self.check_network(*BAG_NETWORKS, "CapsuleNetwork", "ViewClassifier")
         self.check_at_least_one("num_scored")
         if self.crops == "centre" and self.augmentation != PLAIN:
-            raise ValueError("centre crops are not augment: augmentation must be left out if crops='centre'.")
+            raise ValueError("centre crops are not augmented: augmentation must be left out if crops='centre'.")
         cameras = 2 if self.stereo else 1
         name, expected = ("dim_in", PATCH_FEATURES * cameras) if self.bag else ("channels_in", cameras)
         if self.network[name] != expected:
