@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from picaset import AmortizedMixture
-from picaset.estimators import initialization
+from picaset.estimators import mixture_search
 from picaset.lab.data.gaussian_mixtures import benchmark_sets, draw_mixtures
 from picaset.networks.mixture_proposer import MixtureProposer
 
@@ -225,12 +225,12 @@ def test_points_that_double_precision_cannot_tell_apart_are_named():
 def test_a_trained_network_is_found_and_preferred_when_it_is_the_smallest_that_fits(tmp_path, monkeypatch):
     monkeypatch.setenv("PICASET_WEIGHTS", str(tmp_path / "mine"))
     with pytest.raises(ValueError, match="no network for 3 coordinates and 2 components"):
-        initialization.find_proposer(dim_in=3, num_components=2)
+        mixture_search.find_proposer(dim_in=3, num_components=2)
     for most in (5, 3):
         MixtureProposer(dim_in=3, max_components=most, dim=16).save_pretrained(tmp_path / "run")
-        assert initialization.register_proposer(tmp_path / "run") == tmp_path / "mine" / f"clusterer_3d_{most}"
-    assert initialization.find_proposer(dim_in=3, num_components=2).max_components == 3
-    assert initialization.find_proposer(dim_in=3, num_components=4).max_components == 5
+        assert mixture_search.register_proposer(tmp_path / "run") == tmp_path / "mine" / f"clusterer_3d_{most}"
+    assert mixture_search.find_proposer(dim_in=3, num_components=2).max_components == 3
+    assert mixture_search.find_proposer(dim_in=3, num_components=4).max_components == 5
     random = np.random.default_rng(0)
     assert AmortizedMixture(4, random_state=0).fit(random.standard_normal((50, 3))).means_.shape == (4, 3)
 
@@ -240,5 +240,5 @@ def test_registering_something_else_replaces_nothing(tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="is not the description of a picaset network"):
-        initialization.register_proposer(tmp_path / "other")
+        mixture_search.register_proposer(tmp_path / "other")
     assert not (tmp_path / "mine").exists()

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from picaset import Mixture, em_step, log_likelihood
 from picaset.estimators.batched_em import Mixtures, e_step, fit_mixtures, m_step, point_features, sufficient_statistics
-from picaset.estimators.initialization import draw_indices, kmeans_plus_plus
+from picaset.estimators.mixture_search import draw_indices, kmeans_plus_plus
 
 MIN_VARIANCE = 1e-6
 

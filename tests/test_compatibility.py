@@ -18,9 +18,8 @@ from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.lab.networks.odd_one_out import OddOneOutNetwork
 from picaset.lab.networks.scene_network import SceneNetwork
 from picaset.lab.networks.view_classifier import ViewClassifier
-from picaset.lab.training.environment import describe_environment
 from picaset.lab.training.experiment import Experiment
-from picaset.lab.training.run_directory import RunDirectory
+from picaset.lab.training.run_directory import RunDirectory, describe_environment
 from picaset.networks.element_scorer import ElementScorer
 from picaset.networks.mixture_proposer import MixtureProposer
 from picaset.networks.set_predictor import SetPredictor

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from picaset.operators import absorbed_attention as absorbed_module
-from picaset.operators import kernels
-from picaset.operators.absorbed_attention import Absorbed, absorbed_attention, plain_absorbed_attention
+from picaset.operators import attention as absorbed_module
+from picaset.operators import attention as kernels
+from picaset.operators.attention import Absorbed, absorbed_attention, plain_absorbed_attention
 from tests.random_sets import draw_sets
 
 WAYS = {  # number of weights that are stored, rows of a chunk, smallest part of a set, threads
@@ -169,7 +169,7 @@ type(torch.ops.aten).__getattr__ = without_private
 for name in {names!r}:
     torch.ops.aten.__dict__.pop(name, None)
 import picaset
-from picaset.operators.kernels import private_operator
+from picaset.operators.attention import private_operator
 assert [private_operator(name) for name in {names!r}] == [None, None, None]
 torch.manual_seed(0)
 pools = [picaset.PicasoPool(4, num_templates=2, num_heads=2, order=order) for order in ("project", "absorb")]

@@ -14,8 +14,8 @@ from picaset.cli import main
 from picaset.estimators import large_mixture
 from picaset.estimators.large_mixture import draw_sample, open_points
 from picaset.progress import Silent
-from picaset.tables import large_table
-from picaset.tables.large_table import open_large_table
+from picaset.tables import table as large_table
+from picaset.tables.table import open_large_table
 
 
 @pytest.fixture

@@ -21,12 +21,12 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # A module may import from the modules before it in these lists. The library comes first, so that it does not import
 # from the laboratory, the studio or the command line.
 LAYERS = [
-    "checks", "extras", "files", "typed_json", "figures", "progress", "prefetch", "sets", "operators", "large",
+    "checks", "extras", "files", "figures", "progress", "sets", "operators", "large",
     "networks", "tables", "estimators", "__init__", "models", "lab", "studio", "cli", "__main__",
 ]  # fmt: skip
 WITHIN_LAB = ["data", "networks", "tasks", "training", "experiments", "reports"]
 WITHIN_OPERATORS = [
-    "state", "buckets", "base", "kernels", "absorbed_attention", "attention", "block", "encoders", "simple_pools",
+    "state", "buckets", "base", "attention", "block", "encoders", "simple_pools",
     "picaso", "attention_pools", "janossy_pool", "sort_pool", "slot_attention", "soft_kmeans", "mixture",
     "canonicalize",
 ]  # fmt: skip

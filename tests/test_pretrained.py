@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from picaset import DeepSets, Picaso, SetTransformer
 from picaset.files import atomic_write
-from picaset.networks.configuration import Configurable, ModuleConfig
+from picaset.networks.pretrained import Configurable, ModuleConfig
 
 NETWORKS = {
     "DeepSets": lambda: DeepSets(3, 5, dim=8, pool="max", num_outputs=2),

@@ -26,10 +26,8 @@ from picaset import (
     SortPool,
     stream,
 )
-from picaset.large.file_sources import from_parquet, from_safetensors
-from picaset.large.large_set import LargeSet
-from picaset.large.reading import Reading
-from picaset.large.sources import InMemory
+from picaset.large.large_set import LargeSet, Reading
+from picaset.large.sources import InMemory, from_parquet, from_safetensors
 from tests.operators import DIM, HEADS, TEMPLATES
 
 pytestmark = pytest.mark.as_installed

@@ -29,11 +29,9 @@ from picaset.lab.data.folders import MissingDataError
 from picaset.lab.experiments import EXPERIMENTS, experiment
 from picaset.lab.training import loop, run_directory
 from picaset.lab.training.experiment import Experiment, Schedule, Training
-from picaset.lab.training.launch import wait_for
-from picaset.lab.training.loop import resume, start
+from picaset.lab.training.loop import learning_rate, resume, start, wait_for
 from picaset.lab.training.run_directory import RunDirectory, run_name
-from picaset.lab.training.schedules import learning_rate
-from picaset.prefetch import prefetch
+from picaset.large.sources import prefetch
 from tests.celeba_files import write_celeba
 from tests.clevr_files import write_clevr
 

@@ -14,8 +14,7 @@ from rich.table import Table
 
 from picaset.estimators.mixture_plot import MAX_PANELS, Panel, draw_mixtures
 from picaset.extras import require
-from picaset.tables.large_table import fits_in_memory, open_large_table
-from picaset.tables.table import read_table
+from picaset.tables.table import fits_in_memory, open_large_table, read_table
 
 MAX_PRINTED = 20
 """Largest number of sets whose components are printed."""

@@ -18,9 +18,8 @@ from picaset.lab.reports.clustering import baselines_file
 from picaset.lab.reports.records import COMMITTED, find_records
 from picaset.lab.reports.reproduction import find_reportable
 from picaset.lab.tasks.clustering import evaluate_scikit_learn
-from picaset.lab.training.environment import describe_environment
 from picaset.lab.training.loop import resume, start
-from picaset.lab.training.run_directory import run_name
+from picaset.lab.training.run_directory import describe_environment, run_name
 
 
 @dataclass(frozen=True, kw_only=True)

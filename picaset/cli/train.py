@@ -10,8 +10,7 @@ import tyro
 from picaset.lab.data.folders import use_data_root
 from picaset.lab.experiments import Profile, experiment
 from picaset.lab.training.experiment import Experiment
-from picaset.lab.training.launch import Launch, is_first_process
-from picaset.lab.training.loop import resume, start
+from picaset.lab.training.loop import Launch, is_first_process, resume, start
 from picaset.lab.training.run_directory import RunDirectory, run_name
 
 

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from picaset.estimators.initialization import register_proposer
+from picaset.estimators.mixture_search import register_proposer
 from picaset.lab.experiments import Profile
 from picaset.lab.experiments.clustering import clusterer
-from picaset.lab.training.launch import Launch
-from picaset.lab.training.loop import resume, start
+from picaset.lab.training.loop import Launch, resume, start
 from picaset.lab.training.run_directory import run_name
 
 

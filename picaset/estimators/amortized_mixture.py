@@ -11,11 +11,11 @@ from torch import Tensor
 
 from picaset.checks import check_choice, check_positive
 from picaset.estimators.batched_em import Mixtures
-from picaset.estimators.initialization import find_proposer
 from picaset.estimators.large_mixture import draw_sample, fit_large_mixture, open_points
 from picaset.estimators.mixture_search import (
     SearchOptions,
     SearchResult,
+    find_proposer,
     information_criterion,
     min_component_size,
     search_mixtures,

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from picaset.estimators.amortized_mixture import AmortizedMixture
 from picaset.files import atomic_write
-from picaset.tables.large_table import LargeTable
-from picaset.tables.row_sets import ALL_ROWS, group_rows
-from picaset.tables.table import Table
+from picaset.tables.table import ALL_ROWS, LargeTable, Table, group_rows
 
 Floats = NDArray[np.float64]
 MAX_PLOTTED = 20_000

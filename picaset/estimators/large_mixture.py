@@ -15,9 +15,8 @@ from torch import Tensor
 
 from picaset.estimators.batched_em import LOG2_E, Mixtures, e_step, m_step, point_features, sufficient_statistics
 from picaset.estimators.mixture_search import restore
-from picaset.large.file_sources import open_source
-from picaset.large.large_set import LargeSet
-from picaset.large.reading import Reading
+from picaset.large.large_set import LargeSet, Reading
+from picaset.large.sources import open_source
 from picaset.large.statistics import Sums
 from picaset.operators.canonicalize import ShiftAndScale
 from picaset.progress import Watcher

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
-from picaset.tables.row_sets import group_rows
-from picaset.tables.table import Table
+from picaset.tables.table import Table, group_rows
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from picaset.large.file_sources import open_source
-from picaset.large.reading import Reading, Spill
+from picaset.large.large_set import Reading, Spill
+from picaset.large.sources import open_source
 from picaset.large.statistics import Statistic, Summary
 from picaset.large.stream import Sink, Transform, stream_source
 

@@ -23,8 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from picaset.operators.absorbed_attention import backward_in_chunks
-from picaset.operators.kernels import blocked_attention, blocked_mean
+from picaset.operators.attention import backward_in_chunks, blocked_attention, blocked_mean
 from picaset.operators.state import AttentionState, finite_or_zero, without_autocast
 
 

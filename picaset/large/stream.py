@@ -1,6 +1,6 @@
 """``picaset.stream``: apply an operator or network to one set of any size, in constant memory.
 
-The set comes from a source (sources.py, file_sources.py), becomes a LargeSet (large_set.py), and is read by the
+The set comes from a source (sources.py), becomes a LargeSet (large_set.py), and is read by the
 streaming rule of the operator (rules.py). Elements that an encoder returns go to a sink:
 
     path of a .npy      written under a temporary name, and renamed when complete
@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from picaset.files import atomic_write
-from picaset.large.file_sources import open_source
-from picaset.large.large_set import LargeSet
-from picaset.large.reading import Reading, Spill
+from picaset.large.large_set import LargeSet, Reading, Spill
 from picaset.large.rules import apply_streamed
-from picaset.large.sources import CALLER, InMemory, Source
+from picaset.large.sources import CALLER, InMemory, Source, open_source
 from picaset.progress import watch_passes
 
 Transform = Callable[[Tensor], Tensor]

@@ -1,4 +1,4 @@
-r"""Exact multihead attention over a set, in the cheapest order of evaluation.
+"""Exact multihead attention over a set, in the cheapest order of evaluation.
 
     heads_h(q) = sum_n a_n (W_V,h x_n + b_V,h),     a = softmax_n(scale q_h . (W_K,h x_n + b_K,h))
 
@@ -11,18 +11,425 @@ Two views of a set give the same results and gradients:
 ``AbsorbedSet`` also evaluates attention in two parts for elements that come in chunks: ``summarize`` returns the
 AttentionState of a chunk, and ``finish`` the heads from the merged state.
 
+**Kernels.** Softmax attention uses torch's blocked (flash) kernel, which never stores the (M, N) scores.
+
+    plain_attention      the equation in differentiable operations
+    softmax_attention    the same with the blocked kernel, forward and backward
+    blocked_attention    the kernel's forward pass, with the log of the softmax denominator
+    blocked_mean         the same where keys and values are the elements, using all threads for few sets
+
+The log of the denominator is all that the backward pass needs to recompute the weights. Traces, function transforms
+and second derivatives use ``plain_attention``. So does everything where torch lacks the kernel: it is a private
+operator, looked up on first use.
+
+**The absorbed order** never projects the set, and has its own backward pass.
+
+    q . (W_K x + b) = (W_K^T q) . x + const        sum_n a_n (W_V x_n + b) = W_V (sum_n a_n x_n) + b
+
+The key map is applied to the queries, where its bias cancels in the softmax, and the value map to the mean. In between
+is O = softmax(Q X^T) X, attention with the elements X themselves as keys and values. Small problems store the
+weights for the backward pass. Large ones use the blocked kernel, which keeps only the log of the softmax
+denominator; its backward pass recomputes the weights in chunks of elements that fit into the cache,
+
+    [A; G] = [Q; dO] X^T          scores and gradients of the weights, in one product
+    A      = exp(A - log),        G = A * (G - rowsum(dO * O))
+    dQ    += G X,                 dX += [A; G]^T [dO; Q]
+
+and allocates nothing of the size of the set except its gradient.
+
+The whole is one autograd function, which saves a dozen small operations per step. It also returns the elements and
+maps; a cascade passes these on to its next step, so that the gradients of all steps accumulate in place, in one
+buffer each.
+
 Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features of an element   M = H K
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import Any, Literal, NamedTuple, cast
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from picaset.operators.absorbed_attention import Absorbed, absorb, absorbed_attention, project
-from picaset.operators.kernels import softmax_attention
 from picaset.operators.state import AttentionState, softmax_over_present, upcast_half, without_autocast
+
+SMALLEST_PART = 2048
+"""Smallest number of elements per thread for which a set is divided among threads."""
+
+FLASH_FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
+FLASH_BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
+SOFTMAX_BACKWARD = "_softmax_backward_data"
+
+
+@cache
+def private_operator(name: str) -> Any:
+    """Return a private operator of torch, or None if this version of torch does not have it."""
+    return getattr(torch.ops.aten, name, None)
+
+
+def requires_plain_equation() -> bool:
+    """Whether a trace or a function transform is active, which needs differentiable operations."""
+    if torch.compiler.is_compiling():
+        return True
+    transforms_active: Any = getattr(cast(Any, torch)._C, "_are_functorch_transforms_active", None)
+    return transforms_active is None or transforms_active()
+
+
+def plain_attention(
+    queries: Float[Tensor, "B H M d"],
+    keys: Float[Tensor, "B H N d"],
+    values: Float[Tensor, "B H N d"],
+    mask: Bool[Tensor, "B N"] | None,
+) -> Float[Tensor, "B H M d"]:
+    """Attend to the present elements; the result of an empty set is zero."""
+    return softmax_over_present(queries @ keys.transpose(-2, -1), mask) @ values
+
+
+def blocked_mean(
+    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
+) -> tuple[Float[Tensor, "B M E"], Float[Tensor, "B M"]]:
+    """Return attention with the elements as keys and values, and the log of its denominator.
+
+    The kernel processes sets in parallel. If there are fewer sets than threads, each set is divided into equal parts,
+    and a part for the remainder, which are merged by their denominators.
+    """
+    sets, count, width = elements.shape
+    parts = torch.get_num_threads() // max(sets, 1)
+    if elements.device.type != "cpu" or parts < 2 or count < SMALLEST_PART * parts:
+        mean, log = blocked_attention(queries[:, None], elements[:, None], elements[:, None], mask)
+        return mean[:, 0], log[:, 0]
+    size = count // parts
+    whole = size * parts
+    divided = elements[:, :whole].view(sets, parts, size, width)
+    present = None if mask is None else mask[:, :whole].reshape(sets, parts, 1, size)
+    results = [blocked(queries[:, None].expand(-1, parts, -1, -1), divided, divided, present)]
+    if whole < count:
+        rest = elements[:, None, whole:]
+        results.append(blocked(queries[:, None], rest, rest, None if mask is None else mask[:, None, None, whole:]))
+    means, logs = (torch.cat(part, dim=1) for part in zip(*results, strict=True))  # (B, parts, M, E), (B, parts, M)
+    logs = torch.where(logs == torch.inf, -torch.inf, logs)  # an empty part has no weight
+    log = logs.logsumexp(dim=1)
+    empty = log == -torch.inf
+    weights = (logs - torch.where(empty, 0.0, log)[:, None]).exp()
+    return (weights[..., None] * means).sum(dim=1), torch.where(empty, torch.inf, log)
+
+
+def blocked_attention(
+    queries: Float[Tensor, "B H M d"],
+    keys: Float[Tensor, "B H N d"],
+    values: Float[Tensor, "B H N d"],
+    mask: Bool[Tensor, "B N"] | None,
+) -> tuple[Float[Tensor, "B H M d"], Float[Tensor, "B H M"]]:
+    """Return attention over the present elements, and the log of its denominator."""
+    return blocked(queries, keys, values, None if mask is None else mask[:, None, None, :])
+
+
+def blocked(queries: Tensor, keys: Tensor, values: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the mean and the log of the denominator; zero and +inf for an empty set, so that its weights are zero."""
+    flash_forward = private_operator(FLASH_FORWARD)
+    if queries.device.type == "cpu" and flash_forward is not None:
+        bias = additive_mask(present, queries)
+        mean, log = flash_forward(queries, keys, values, 0.0, False, attn_mask=bias, scale=1.0)
+        return mean, log if present is None else log.masked_fill(~present.any(dim=-1), torch.inf)
+    scores = queries @ keys.transpose(-2, -1)
+    if present is not None:
+        scores = scores.masked_fill_(~present, -torch.inf)
+    log = scores.logsumexp(dim=-1)
+    log = log if present is None else log.masked_fill(~present.any(dim=-1), torch.inf)
+    return (scores - log[..., None]).exp_() @ values, log
+
+
+def additive_mask(present: Tensor | None, like: Tensor) -> Tensor | None:
+    """Return a mask to add to the scores: zero where an element is present, -inf elsewhere."""
+    if present is None:
+        return None
+    return torch.zeros_like(present, dtype=like.dtype).masked_fill_(~present, -torch.inf)
+
+
+def softmax_backward(grad_weights: Tensor, weights: Tensor) -> Tensor:
+    """Return the gradient of the scores from that of their softmax over the last dimension."""
+    fused = private_operator(SOFTMAX_BACKWARD)
+    if fused is not None:
+        return fused(grad_weights, weights, -1, weights.dtype)
+    products = grad_weights * weights
+    return products - weights * products.sum(dim=-1, keepdim=True)
+
+
+def differentiable_gradients(
+    output: Tensor, inputs: tuple[Tensor, ...], needed: tuple[bool, ...], grad_output: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Return gradients that can be differentiated again, for an output computed by the plain equation."""
+    needed_inputs = [tensor for tensor, need in zip(inputs, needed, strict=False) if need]
+    gradients = iter(torch.autograd.grad(output, needed_inputs, grad_output, create_graph=True))
+    return tuple(next(gradients) if need else None for _, need in zip(inputs, needed, strict=False))
+
+
+def softmax_attention(
+    queries: Float[Tensor, "B H M d"],
+    keys: Float[Tensor, "B H N d"],
+    values: Float[Tensor, "B H N d"],
+    mask: Bool[Tensor, "B N"] | None,
+) -> Float[Tensor, "B H M d"]:
+    """Attend to the present elements, with the blocked kernel where possible; the result of an empty set is zero."""
+    if requires_plain_equation() or queries.device.type != "cpu" or queries.shape[2] == 0:
+        return plain_attention(queries, keys, values, mask)
+    if private_operator(FLASH_FORWARD) is None or private_operator(FLASH_BACKWARD) is None:
+        return plain_attention(queries, keys, values, mask)
+    return cast(Any, SoftmaxAttention).apply(queries, keys, values, mask)[0]
+
+
+class SoftmaxAttention(torch.autograd.Function):
+    """Autograd function of ``softmax_attention``; its second output is the log of the denominator."""
+
+    @staticmethod
+    def forward(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        return blocked_attention(queries, keys, values, mask)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        mean, log = output
+        ctx.mark_non_differentiable(log)
+        ctx.save_for_backward(*inputs, mean, log)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        queries, keys, values, mask, mean, log = ctx.saved_tensors
+        grad = grad_outputs[0]
+        if torch.is_grad_enabled():  # the gradient itself will be differentiated
+            output = plain_attention(queries, keys, values, mask)
+            return *differentiable_gradients(output, (queries, keys, values), ctx.needs_input_grad, grad), None
+        bias = additive_mask(None if mask is None else mask[:, None, None, :], queries)
+        flash_backward = private_operator(FLASH_BACKWARD)
+        grads = flash_backward(grad, queries, keys, values, mean, log, 0.0, False, attn_mask=bias, scale=1.0)
+        return *grads, None
+
+
+MAX_STORED_WEIGHTS = 2**20
+"""Number of weights, over all sets and queries, up to which they are stored for the backward pass."""
+ROWS_IN_CACHE = 8192
+"""Number of elements, over all sets, in one chunk of the backward pass."""
+
+
+def softmax_mean(
+    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
+) -> tuple[Float[Tensor, "B M E"], Float[Tensor, "B M N"] | Float[Tensor, "B M"]]:
+    """Return the attention-weighted mean of the elements; zero for an empty set.
+
+    Also return what the backward pass needs: the weights (B, M, N), or the log of the denominators (B, M).
+    """
+    if elements.shape[0] * queries.shape[1] * elements.shape[1] > MAX_STORED_WEIGHTS:
+        return blocked_mean(queries, elements, mask)
+    scores = torch.bmm(queries, elements.transpose(1, 2))
+    weights = scores.softmax(dim=-1) if mask is None else softmax_over_present(scores[:, None], mask)[:, 0]
+    return torch.bmm(weights, elements), weights
+
+
+def backward_from_weights(
+    queries: Float[Tensor, "B M E"],
+    elements: Float[Tensor, "B N E"],
+    weights: Float[Tensor, "B M N"],
+    grad_mean: Float[Tensor, "B M E"],
+    grad_elements: Float[Tensor, "B N E"] | None,
+    *,
+    accumulate: bool,
+) -> Float[Tensor, "B M E"]:
+    """Return the gradient of the queries from stored weights.
+
+    The gradient of the elements is written into ``grad_elements``, or added to it if ``accumulate`` is set.
+    """
+    grad_scores = softmax_backward(torch.bmm(grad_mean, elements.transpose(1, 2)), weights)
+    if grad_elements is not None:
+        torch.baddbmm(grad_elements, weights.transpose(1, 2), grad_mean, beta=int(accumulate), out=grad_elements)
+        grad_elements.baddbmm_(grad_scores.transpose(1, 2), queries)
+    return torch.bmm(grad_scores, elements)
+
+
+def backward_in_chunks(
+    queries: Float[Tensor, "B M E"],
+    elements: Float[Tensor, "B N E"],
+    mask: Bool[Tensor, "B N"] | None,
+    mean: Float[Tensor, "B M E"],
+    log: Float[Tensor, "B M"],
+    grad_mean: Float[Tensor, "B M E"],
+    grad_elements: Float[Tensor, "B N E"] | None,
+    *,
+    accumulate: bool,
+) -> Float[Tensor, "B M E"]:
+    """Like ``backward_from_weights``, with weights recomputed chunk by chunk from the log of the denominators."""
+    sets, count, _ = elements.shape
+    num_queries = queries.shape[1]
+    left = torch.cat([queries, grad_mean], dim=1)  # (B, 2M, E)
+    right = torch.cat([grad_mean, queries], dim=1)
+    log, correction = log[..., None], (grad_mean * mean).sum(dim=-1, keepdim=True)  # (B, M, 1) each
+    grad_queries = torch.zeros_like(queries)
+    size = max(ROWS_IN_CACHE // max(sets, 1), 1)
+    for start in range(0, count, size):
+        chunk = elements[:, start : start + size]
+        products = left @ chunk.transpose(1, 2)  # (B, 2M, n)
+        weights, grad_scores = products[:, :num_queries], products[:, num_queries:]
+        weights.sub_(log).exp_()
+        if mask is not None:
+            weights.masked_fill_(~mask[:, None, start : start + size], 0.0)
+        grad_scores.sub_(correction).mul_(weights)
+        grad_queries.baddbmm_(grad_scores, chunk)
+        if grad_elements is not None:
+            grad_chunk = grad_elements[:, start : start + size]
+            torch.baddbmm(grad_chunk, products.transpose(1, 2), right, beta=int(accumulate), out=grad_chunk)
+    return grad_queries
+
+
+class Absorbed(NamedTuple):
+    """A set and the key and value maps through which it is attended to."""
+
+    elements: Float[Tensor, "B N E"]
+    key_weight: Float[Tensor, "H d E"]
+    value_weight: Float[Tensor, "H d E"]
+    value_bias: Float[Tensor, "#B 1 D"]
+    """Bias of the value map; zero for an empty set."""
+
+
+def absorbed_attention(
+    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Bool[Tensor, "B N"] | None, scale: float
+) -> tuple[Float[Tensor, "B K D"], Absorbed]:
+    """Return the heads, and the set to pass to the next step, so that gradients accumulate in place."""
+    if requires_plain_equation():
+        return plain_absorbed_attention(queries, absorbed, mask, scale), absorbed
+    if not (torch.is_grad_enabled() and (queries.requires_grad or any(part.requires_grad for part in absorbed))):
+        return forward(queries, absorbed, mask, scale)[0], absorbed
+    heads, elements, key_weight, value_weight = cast(Any, AbsorbedAttention).apply(queries, *absorbed, mask, scale)
+    # Outputs of the function require a gradient, so inputs that require none are passed on themselves.
+    return heads, Absorbed(
+        elements if absorbed.elements.requires_grad else absorbed.elements,
+        key_weight if absorbed.key_weight.requires_grad else absorbed.key_weight,
+        value_weight if absorbed.value_weight.requires_grad else absorbed.value_weight,
+        absorbed.value_bias,
+    )
+
+
+def plain_absorbed_attention(
+    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Bool[Tensor, "B N"] | None, scale: float
+) -> Float[Tensor, "B K D"]:
+    """Return the heads by operations that torch can trace, transform and differentiate any number of times."""
+    elements = absorbed.elements
+    folded = absorb(queries, absorbed.key_weight, scale).expand(elements.shape[0], -1, -1)
+    mean = plain_attention(folded[:, None], elements[:, None], elements[:, None], mask)[:, 0]
+    return project(mean, absorbed.value_weight) + absorbed.value_bias
+
+
+def forward(
+    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Bool[Tensor, "B N"] | None, scale: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the heads; and folded queries, mean and softmax statistics for the backward pass."""
+    folded = absorb(queries, absorbed.key_weight, scale).expand(absorbed.elements.shape[0], -1, -1)
+    mean, softmax = softmax_mean(folded, absorbed.elements, mask)
+    return project(mean, absorbed.value_weight).add_(absorbed.value_bias), folded, mean, softmax
+
+
+def absorb(queries: Float[Tensor, "B K D"], key_weight: Float[Tensor, "H d E"], scale: float) -> Float[Tensor, "B M E"]:
+    """Apply the transposed key map of each head to its part of the queries."""
+    return fold(torch.bmm(by_head(queries * scale, key_weight.shape[0]), key_weight), *queries.shape[:2])
+
+
+def project(mean: Float[Tensor, "B M E"], value_weight: Float[Tensor, "H d E"]) -> Float[Tensor, "B K D"]:
+    """Apply the value map of each head to its means."""
+    sets, rows, _ = mean.shape
+    num_heads = value_weight.shape[0]
+    return join(torch.bmm(unfold(mean, num_heads), value_weight.transpose(1, 2)), sets, rows // num_heads)
+
+
+def by_head(vectors: Float[Tensor, "B K D"], num_heads: int) -> Float[Tensor, "H BK d"]:
+    """Split vectors into heads, all sets side by side."""
+    sets, count, dim = vectors.shape
+    return vectors.reshape(sets * count, num_heads, dim // num_heads).transpose(0, 1)
+
+
+def join(heads: Float[Tensor, "H BK d"], sets: int, count: int) -> Float[Tensor, "B K D"]:
+    """Concatenate heads; the inverse of ``by_head``."""
+    num_heads, _, width = heads.shape
+    return heads.transpose(0, 1).reshape(sets, count, num_heads * width)
+
+
+def fold(heads: Float[Tensor, "H BK E"], sets: int, count: int) -> Float[Tensor, "B M E"]:
+    """Stack the heads of each set as rows, for one product with its elements."""
+    num_heads, _, features = heads.shape
+    return heads.view(num_heads, sets, count, features).transpose(0, 1).reshape(sets, num_heads * count, features)
+
+
+def unfold(folded: Float[Tensor, "B M E"], num_heads: int) -> Float[Tensor, "H BK E"]:
+    """Separate the heads again; the inverse of ``fold``."""
+    sets, rows, features = folded.shape
+    count = rows // num_heads
+    return folded.reshape(sets, num_heads, count, features).transpose(0, 1).reshape(num_heads, sets * count, features)
+
+
+class AbsorbedAttention(torch.autograd.Function):
+    """Autograd function of ``absorbed_attention``."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        queries, elements, keys, values, bias, mask, scale = inputs
+        heads, folded, mean, softmax = forward(queries, Absorbed(elements, keys, values, bias), mask, scale)
+        ctx.set_materialize_grads(False)
+        ctx.scale = scale
+        ctx.save_for_backward(queries, elements, keys, values, bias, mask, folded, mean, softmax)
+        return heads, elements.view_as(elements), keys.view_as(keys), values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        grad_heads, *later = grad_outputs  # ``later``: gradients of elements and maps from the steps after this one
+        queries, elements, keys, values, bias, mask, folded, mean, softmax = ctx.saved_tensors
+        need = ctx.needs_input_grad
+        if grad_heads is None:
+            return None, *later, None, None, None
+        if torch.is_grad_enabled():  # the gradient itself will be differentiated
+            output = plain_absorbed_attention(queries, Absorbed(elements, keys, values, bias), mask, ctx.scale)
+            grads = differentiable_gradients(output, (queries, elements, keys, values, bias), need, grad_heads)
+            return *(add_gradients(*pair) for pair in zip(grads, (None, *later, None), strict=True)), None, None
+        sets, num_heads, count = len(elements), len(keys), queries.shape[1]
+        grad_by_head = by_head(grad_heads, num_heads)  # (H, B K, d)
+        grad_mean = fold(torch.bmm(grad_by_head, values), sets, count)  # (B, M, E)
+        accumulate = later[0] is not None
+        grad_elements = None
+        if need[1]:
+            grad_elements = later[0].contiguous() if accumulate else torch.empty_like(elements)
+        if softmax.dim() == 3:
+            grad_folded = backward_from_weights(
+                folded, elements, softmax, grad_mean, grad_elements, accumulate=accumulate
+            )
+        else:
+            grad_folded = backward_in_chunks(
+                folded, elements, mask, mean, softmax, grad_mean, grad_elements, accumulate=accumulate
+            )
+        if len(queries) < sets:  # all sets share the queries
+            grad_folded = grad_folded.sum(dim=0, keepdim=True)
+        grad_absorbed = unfold(grad_folded, num_heads)  # (H, R, E)
+        grad_queries = join(torch.bmm(grad_absorbed, keys.transpose(1, 2)), len(queries), count)
+        return (
+            grad_queries.mul_(ctx.scale) if need[0] else None,
+            grad_elements,
+            add_product(later[1], by_head(queries * ctx.scale, num_heads), grad_absorbed) if need[2] else None,
+            add_product(later[2], grad_by_head, unfold(mean, num_heads)) if need[3] else None,
+            grad_heads.sum_to_size(bias.shape) if need[4] else None,
+            None,
+            None,
+        )
+
+
+def add_product(
+    total: Tensor | None, left: Float[Tensor, "H R d"], right: Float[Tensor, "H R E"]
+) -> Float[Tensor, "H d E"]:
+    """Add ``left^T right`` to the gradient from later steps, in place: no other graph refers to that buffer."""
+    left = left.transpose(1, 2)
+    return torch.bmm(left, right) if total is None else total.contiguous().baddbmm_(left, right)
+
+
+def add_gradients(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """Add two gradients, of which None is zero."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second
+
 
 Order = Literal["project", "absorb"]
 

@@ -1,16 +1,21 @@
-"""Tables from CSV (with or without a header), Parquet and NPY files.
+"""Tables from CSV (with or without a header), Parquet and NPY files, in memory or in chunks, and their rows as sets.
 
-Text is converted to numbers only for the columns that are used, so that an error names the line and the column.
+read_table          a table in memory; text becomes numbers only in the columns that are used, so that an error
+                    names the line and the column
+group_rows          the rows grouped into sets by the values of one column
+open_large_table    the numeric columns of a table larger than memory, parsed once into an unnamed temporary file
 """
 
 import csv
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO, TextIOBase
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -249,3 +254,140 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+ALL_ROWS = "all"
+"""Name of the only set of a table that has no set column."""
+
+
+@dataclass(frozen=True)
+class RowSets:
+    """Rows without missing values, and the sets that they form."""
+
+    columns: Sequence[str]
+    """Names of the features."""
+    rows: NDArray[np.int64]
+    """Indices of the rows in the table, ascending."""
+    points: NDArray[np.float64]
+    """Features of these rows, (n, D)."""
+    names: Sequence[str]
+    """Name of each set, in the order of first appearance."""
+    members: Sequence[NDArray[np.int64]]
+    """Indices into ``points`` for each set."""
+
+    def arrays(self) -> list[NDArray[np.float64]]:
+        """Return the features of each set."""
+        return [self.points[members] for members in self.members]
+
+
+def group_rows(
+    table: Table, *, columns: Sequence[str] = (), set_column: str | None, drop_missing: bool = False, hint: str
+) -> RowSets:
+    """Group the rows of a table into sets.
+
+    Args:
+        table: The rows.
+        columns: Features; empty for all numeric columns.
+        set_column: Column whose value names the set of a row; None for one set of all rows.
+        drop_missing: Whether to drop rows with missing values instead of raising an error.
+        hint: Ends the error message for a missing value: what the user can do about it.
+    """
+    names = list(columns) or numeric_columns(table, exclude=set_column)
+    values = table.numbers(names)
+    missing = np.isnan(values).any(axis=1)
+    if set_column is not None:
+        missing |= table.is_missing(set_column)
+    if missing.any() and not drop_missing:
+        raise ValueError(
+            f"{table.path}, {table.locations[int(missing.argmax())]}: a value is missing (as in {int(missing.sum())} "
+            f"of {table.num_rows} rows); {hint}."
+        )
+    rows = np.flatnonzero(~missing)
+    if len(rows) == 0:
+        raise ValueError(f"{table.path}: every row has a missing value; fill some in.")
+    labels = [ALL_ROWS] * len(rows) if set_column is None else map(str, table.column(set_column)[rows].tolist())
+    index_by_name = dict[str, int]()
+    owners = np.array([index_by_name.setdefault(label, len(index_by_name)) for label in labels])
+    members = np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
+    return RowSets(names, rows, values[rows], list(index_by_name), members)
+
+
+Floats = NDArray[np.float64]
+CHUNK_ROWS = 100_000
+"""Number of rows in memory at a time."""
+MEMORY_FACTORS = {".csv": 20, ".tsv": 20, ".txt": 20, ".parquet": 20, ".npy": 4}
+"""Approximate memory needed to process a table, as a multiple of its file size."""
+
+
+def fits_in_memory(path: Path) -> bool:
+    """Return whether processing a table needs at most half of the machine's memory; True if the file is missing."""
+    if not path.is_file():
+        return True
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return path.stat().st_size * MEMORY_FACTORS.get(path.suffix.lower(), 1) <= memory // 2
+
+
+@dataclass(frozen=True)
+class LargeTable:
+    """Numeric columns of a file, read in chunks."""
+
+    path: Path
+    columns: Sequence[str]
+    chunks: Callable[[], Iterator[Floats]]
+    """Returns a new iterator of chunks (n, D) at every call."""
+    num_rows: int
+    """Number of rows without missing values."""
+    num_dropped: int
+    """Number of rows with missing values, which are dropped."""
+
+
+def open_large_table(path: Path, columns: Sequence[str] = (), *, drop_missing: bool = False) -> LargeTable:
+    """Open some columns of a table, or all numeric columns if none is named.
+
+    Example:
+        >>> path = Path(tempfile.mkdtemp()) / "points.csv"
+        >>> _ = path.write_text(chr(10).join(["x,y", "1,2", "3,4"]))
+        >>> [chunk.tolist() for chunk in open_large_table(path).chunks()]
+        [[[1.0, 2.0], [3.0, 4.0]]]
+    """
+    parts = read_table_parts(path, CHUNK_ROWS)
+    first = next(parts)
+    names = list(columns) or numeric_columns(first, exclude=None)
+    with tempfile.TemporaryFile() as file:  # the memory map stays valid after the file is closed
+        num_rows, num_dropped = write_numbers(chain([first], parts), names, file, drop_missing=drop_missing)
+        if num_rows == 0:
+            reason = "every row has a missing value; fill some in" if num_dropped else "it has no rows"
+            raise ValueError(f"{path}: {reason}.")
+        values = np.memmap(file, dtype=np.float64, mode="r", shape=(num_rows, len(names)))
+
+    def chunks() -> Iterator[Floats]:
+        for start in range(0, num_rows, CHUNK_ROWS):
+            yield values[start : start + CHUNK_ROWS]
+
+    return LargeTable(path, names, chunks, num_rows, num_dropped)
+
+
+def write_numbers(
+    parts: Iterable[Table], columns: Sequence[str], file: IO[bytes], *, drop_missing: bool
+) -> tuple[int, int]:
+    """Write the rows without missing values; return their number and the number of dropped rows."""
+    num_rows = num_dropped = 0
+    for table in parts:
+        values = table.numbers(columns)
+        missing = np.isnan(values).any(axis=1)
+        if missing.any() and not drop_missing:
+            raise ValueError(
+                f"{table.path}, {table.locations[int(missing.argmax())]}: a value is missing; fill it in, or drop "
+                "such rows with --drop-missing."
+            )
+        try:
+            file.write(np.ascontiguousarray(values[~missing]).tobytes())
+            file.flush()
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"the numbers of the table could not be written to {tempfile.gettempdir()} ({error.strerror}); the "
+                "temporary file was removed. Set TMPDIR to another folder.",
+            ) from None
+        num_rows, num_dropped = num_rows + int((~missing).sum()), num_dropped + int(missing.sum())
+    return num_rows, num_dropped

@@ -1,5 +1,6 @@
 """Named experiments: the rows of the paper's tables, and further ones, in several sizes."""
 
+from picaset.files import check_known
 from picaset.lab.experiments.clustering import CLUSTERERS, CLUSTERING
 from picaset.lab.experiments.odd_one_out import ODD_ONE_OUT
 from picaset.lab.experiments.profiles import Builder, Profile
@@ -7,7 +8,6 @@ from picaset.lab.experiments.scenes import SCENES
 from picaset.lab.experiments.study import STUDY
 from picaset.lab.experiments.viewpoints import VIEWPOINTS
 from picaset.lab.training.experiment import Experiment
-from picaset.typed_json import check_known
 
 EXPERIMENTS: dict[str, Builder] = {**CLUSTERING, **CLUSTERERS, **VIEWPOINTS, **ODD_ONE_OUT, **SCENES}
 """Functions from a profile and a seed to an experiment, by name; each has the profiles smoke, quick and paper."""

@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 from picaset.checks import check_positive
 from picaset.lab.networks.image_stems import Places
 from picaset.lab.networks.set_descent import SetDescent
-from picaset.networks.configuration import Configurable
+from picaset.networks.pretrained import Configurable
 from picaset.operators.attention_pools import AttentionPool
 from picaset.operators.base import Trace
 from picaset.operators.block import Form

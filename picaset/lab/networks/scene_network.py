@@ -14,6 +14,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from picaset.checks import check_positive
+from picaset.files import check_known
 from picaset.lab.networks.image_stems import PIXELS_PER_PLACE, Positions, SceneEncoder, SceneStem
 from picaset.lab.networks.scene_decoders import (
     AttentionDecoder,
@@ -24,7 +25,6 @@ from picaset.lab.networks.scene_decoders import (
 )
 from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.base import Trace
-from picaset.typed_json import check_known
 
 VERSION_1_DECODERS: dict[str, tuple[type[SceneDecoder], dict[str, Any]]] = {
     "picaso": (CascadeDecoder, {}),

@@ -17,7 +17,7 @@ from picaset.extras import require
 from picaset.lab.data.gaussian_mixtures import Move, benchmark_sets, training_batch
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.lab.tasks.task import Task, network_settings
-from picaset.networks.configuration import ModuleConfig
+from picaset.networks.pretrained import ModuleConfig
 from picaset.operators.mixture import Mixture, em_step, log_likelihood
 
 SHIFTS = (0, 8, -8, 10, -10, 12, -12)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from picaset.lab.data.gaussian_mixtures import draw_mixtures, seeded_generator
 from picaset.lab.tasks.task import Task, network_settings
-from picaset.networks.configuration import ModuleConfig
 from picaset.networks.mixture_proposer import MixtureProposer
+from picaset.networks.pretrained import ModuleConfig
 from picaset.operators.mixture import Mixture, em_step, log_likelihood
 
 EM_STEPS = (0, 1, 5, 20)

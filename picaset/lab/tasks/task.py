@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from picaset.networks.configuration import CLASSES, ModuleConfig
-from picaset.networks.pretrained import PretrainedNetwork
+from picaset.networks.pretrained import CLASSES, ModuleConfig, PretrainedNetwork
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from picaset.files import read_json
+from picaset.files import check_known, from_json, read_json, to_json
 from picaset.lab.tasks import TASKS
 from picaset.lab.tasks.task import Task
-from picaset.typed_json import check_known, from_json, to_json
 
 FORMAT = "picaset-experiment"
 FORMAT_VERSION = 2

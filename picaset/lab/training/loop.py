@@ -4,14 +4,21 @@ A step depends on the seed, the number of the step and the tensors of the last c
 learning rate are functions of the step. A run that is interrupted at any moment, even by ``kill -9``, and resumed is
 bit-identical to an uninterrupted run. :class:`State` holds everything that changes during training; it is saved by
 :func:`to_checkpoint` and restored by :func:`load_checkpoint`.
+
+A run may use several processes on several machines (:class:`Launch`). The first process writes; SIGINT and SIGTERM stop
+a run after the current step.
 """
 
+import math
 import os
+import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,15 +26,134 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 from torch.optim import swa_utils
 from torch.optim.swa_utils import AveragedModel
 
+from picaset.extras import require
 from picaset.lab.data.folders import MissingDataError
-from picaset.lab.training.environment import describe_environment
-from picaset.lab.training.experiment import Experiment
-from picaset.lab.training.launch import Launch, check_launch, is_first_process, num_processes, stop_signals, wait_for
-from picaset.lab.training.run_directory import Checkpoint, RunDirectory
-from picaset.lab.training.schedules import learning_rate
+from picaset.lab.training.experiment import Experiment, Training
+from picaset.lab.training.run_directory import Checkpoint, RunDirectory, describe_environment
+from picaset.large.sources import prefetch
 from picaset.networks.pretrained import PretrainedNetwork
-from picaset.prefetch import prefetch
 from picaset.progress import Watcher, watch_steps
+
+RISE = 0.3
+"""Share of the steps of a one-cycle schedule in which the rate rises."""
+START = 0.04
+"""Initial rate of a one-cycle schedule, relative to its peak."""
+HALF_LIFE = 50_000
+"""Number of steps in which the rate of a halving schedule falls to one half."""
+
+
+def learning_rate(step: int, training: Training) -> float:
+    """Return the learning rate of a step; steps are counted from 0.
+
+    Example:
+        >>> training = Training(steps=100, learning_rate=1.0, schedule="cosine", warmup_steps=10)
+        >>> [round(learning_rate(step, training), 2) for step in (0, 9, 55, 99)]
+        [0.1, 1.0, 0.5, 0.0]
+    """
+    return training.learning_rate * relative_rate(step, training)
+
+
+def relative_rate(step: int, training: Training) -> float:
+    """Return the learning rate of a step, relative to its peak."""
+    if training.schedule == "one-cycle":
+        rise = max(round(RISE * training.steps), 1)
+        if step < rise:
+            return START + (1 - START) * (1 - cosine(step / rise))
+        return cosine((step - rise) / max(training.steps - rise, 1))
+    if step < training.warmup_steps:
+        return (step + 1) / training.warmup_steps
+    if training.schedule == "cosine":
+        return cosine((step - training.warmup_steps) / max(training.steps - training.warmup_steps, 1))
+    if training.schedule == "tenth-half-way":
+        return 0.1 if step >= training.steps / 2 else 1.0
+    if training.schedule == "halving":
+        return 0.5 ** (step / HALF_LIFE)
+    return 1.0
+
+
+def cosine(progress: float) -> float:
+    """Return half a cosine wave that falls from 1 to 0 as ``progress`` goes from 0 to 1."""
+    return 0.5 * (1 + math.cos(math.pi * progress))
+
+
+class Launch(TypedDict, total=False):
+    """Launch options of a run."""
+
+    devices: int
+    """Number of processes on each machine."""
+    nodes: int
+    """Number of machines; with more than one, torchrun starts the processes."""
+    accelerator: str
+    """Accelerator of Lightning Fabric."""
+    threads: int | None
+    """Number of threads of each process."""
+    silent: bool
+    """Whether to print no progress."""
+    tensorboard: bool
+    """Whether to write losses and scores for TensorBoard."""
+
+
+def check_launch(experiment: Experiment, launch: Launch) -> None:
+    """Check launch options before anything is written."""
+    require("lightning_fabric", extra="experiments", purpose="training")
+    if launch.get("tensorboard"):
+        require("tensorboard", extra="all", purpose="writing for TensorBoard")
+    batch_size, devices, nodes = experiment.training.batch_size, launch.get("devices", 1), launch.get("nodes", 1)
+    if min(devices, nodes) < 1 or batch_size % (devices * nodes):
+        on = f" on each of {nodes} machines" if nodes > 1 else ""
+        raise ValueError(f"batch_size must be a multiple of the number of devices; got {batch_size} and {devices}{on}.")
+    if nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        raise ValueError(
+            f"{nodes} machines need torchrun on each of them: torchrun --nnodes {nodes} --nproc-per-node {devices} "
+            "--rdzv-backend c10d --rdzv-endpoint HOST:29500 -m picaset train ..."
+        )
+
+
+def is_first_process() -> bool:
+    """Return whether this is the first of the processes that torchrun started, or the only one."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def num_processes(launch: Launch) -> int:
+    """Return the number of processes that share a batch."""
+    return launch.get("devices", 1) * launch.get("nodes", 1)
+
+
+def wait_for(path: Path, *, seconds: float = 3600.0) -> None:
+    """Wait until the first process has created a file."""
+    deadline = time.monotonic() + seconds
+    while not path.is_file():
+        if time.monotonic() > deadline:
+            raise ValueError(
+                f"{path} was not created by the first process within {seconds:g} s; see the output of that process."
+            )
+        time.sleep(0.1)
+
+
+@contextmanager
+def stop_signals() -> Generator[threading.Event]:
+    """Yield an event that the first SIGINT or SIGTERM sets; the second one has its usual effect."""
+    stop_request = threading.Event()
+    previous: dict[int, Any] = {}
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def handle(number: int, frame: object) -> None:
+        stop_request.set()
+        restore()
+
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous[number] = signal.signal(number, handle)
+    except ValueError:  # only the main thread can install signal handlers
+        pass
+    try:
+        yield stop_request
+    finally:
+        restore()
+
 
 USER_ERRORS = ("ValueError: ", "OSError: ", f"{MissingDataError.__module__}.{MissingDataError.__qualname__}: ")
 """Prefixes, in the traceback of a child process, of errors whose message is meant for the user."""
