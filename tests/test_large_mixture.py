@@ -33,7 +33,7 @@ def small_sample(monkeypatch):
 
 
 @pytest.mark.parametrize("covariance_type", ["spherical", "diag"])
-@pytest.mark.parametrize("chunk", [70, 3000])
+@pytest.mark.parametrize("chunk", [400, 3000])
 def test_a_set_in_chunks_is_fitted_as_the_whole_set(points, small_sample, covariance_type, chunk):
     options = dict(n_components=3, covariance_type=covariance_type, tol=1e-9, max_iter=500, random_state=0)
     whole = AmortizedMixture(**options).fit(points)

@@ -181,11 +181,36 @@ def real_data(tmp_path_factory) -> Path:
 
 
 # The others are those with another name for their data, or another loss for the same network.
-TRAINED = [name for name in EXPERIMENTS if not name.endswith(("-toys", "-reweighted", "-likelihood"))]
+DISTINCT = [name for name in EXPERIMENTS if not name.endswith(("-toys", "-reweighted", "-likelihood"))]
 
 
-@pytest.mark.parametrize("name", [name for name in TRAINED if name != SMOKE.name])
-def test_every_experiment_trains_in_its_smallest_size(name, tmp_path, real_data, monkeypatch):
+def parts_of(name: str) -> tuple[object, ...]:
+    """Return the data and the classes that an experiment is made of."""
+    task = experiment(name, profile="smoke").task
+    parts = (task.network.get(part) for part in ("encoder", "pool", "readout", "stem"))
+    decoder = getattr(task.network.get("decoder"), "name", None)
+    return (type(task), getattr(task, "data", None), task.network.name, decoder, *parts)
+
+
+TRAINED = list({parts_of(name): name for name in reversed(DISTINCT)}.values())
+
+
+@pytest.mark.parametrize("name", DISTINCT)
+def test_every_experiment_has_a_finite_loss_and_gradients(name, real_data, monkeypatch):
+    monkeypatch.setenv("PICASET_DATA", str(real_data))
+    monkeypatch.setenv("PICASET_CACHE", str(real_data / "cache"))
+    short = experiment(name, profile="smoke")
+    network = short.task.build_network()
+    loss = short.task.loss(network, short.task.batch(0, seed=0, num_examples=2, progress=0.0))
+    loss.backward()
+    gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+    assert bool(loss.isfinite())
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+    assert any(bool(gradient.any()) for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_an_experiment_of_every_kind_trains_in_its_smallest_size(name, tmp_path, real_data, monkeypatch):
     monkeypatch.setenv("PICASET_DATA", str(real_data))
     monkeypatch.setenv("PICASET_CACHE", str(real_data / "cache"))
     short = experiment(name, profile="smoke")

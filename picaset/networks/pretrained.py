@@ -128,6 +128,10 @@ class ModuleConfig:
     def __contains__(self, name: str) -> bool:
         return name in dict(self.arguments)
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an argument, or ``default`` if the module has no such argument."""
+        return dict(self.arguments).get(name, default)
+
     def replace(self, **changes: Any) -> "ModuleConfig":
         """Return the description with some arguments changed."""
         return self.checked(self.name, dict(self.arguments) | changes, where=self.name)
