@@ -160,8 +160,8 @@ def test_runs_show_curves_settings_and_tables_and_what_is_broken(page, address, 
     expect(page.locator("#runs-last")).to_contain_text(f"{RUNS[0]}: -1.608 at step 6000")
     assert page.locator("#runs-chart canvas").count() == 1
     settings = page.locator("#runs-settings tr")
-    expect(settings.filter(has_text="pool")).to_contain_text("picaso")
-    expect(settings.filter(has_text="pool")).to_contain_text("attention")
+    expect(settings.filter(has_text="network: pool")).to_contain_text("picaso")
+    expect(settings.filter(has_text="network: pool")).to_contain_text("attention")
     assert settings.filter(has_text="num_inducing").count() == 0
     page.uncheck("#runs-differing")
     assert settings.filter(has_text="num_inducing").count() == 1

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -170,7 +170,7 @@ def read_detail(path: Path) -> RunDetail:
     environment = directory.environment if (path / "environment.json").is_file() else {}
     settings = {
         **{name: experiment[name] for name in ("name", "profile", "kind")},
-        **experiment["task"],
+        **flatten(experiment["task"]),
         **{f"training: {name}": value for name, value in experiment["training"].items()},
         **{name: environment[name] for name in ("commit", "hardware", "data") if name in environment},
     }
@@ -180,6 +180,25 @@ def read_detail(path: Path) -> RunDetail:
         curves={name: [finite_number(entry.get(name)) for entry in sample] for name in names},
         settings=[Setting(name=name, value=format_value(value)) for name, value in settings.items()],
     )
+
+
+def flatten(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return nested settings as one dictionary; a module is its class name, followed by its arguments.
+
+    Example:
+        >>> flatten({"network": {"class": "DeepSets", "arguments": {"dim": 16}}, "stereo": True})
+        {'network': 'DeepSets', 'network: dim': 16, 'stereo': True}
+    """
+    flat = dict[str, Any]()
+    for name, value in settings.items():
+        if not isinstance(value, dict):
+            flat[name] = value
+            continue
+        nested = cast(dict[str, Any], value)
+        if "class" in nested:
+            flat[name], nested = nested["class"], nested["arguments"]
+        flat.update({f"{name}: {key}": item for key, item in flatten(nested).items()})
+    return flat
 
 
 def finite_number(value: Any) -> float | None:
