@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from picaset.cli import main
-from picaset.lab.reports.published import TABLE_2
 from picaset.lab.reports.records import find_records
 from picaset.lab.reports.reproduction import all_tables, tables_to_markdown
 
@@ -118,6 +117,10 @@ def test_the_results_in_the_readme_are_those_of_the_records():
 
     ours = json.loads((ROOT / "results/runs/clustering-ours-quick-seed0/result.json").read_text())
     shifted = next(move["log_likelihood"]["0"] for move in ours["moves"] if move["shift"] == -12)
+    canonical = [
+        next(move["log_likelihood"]["0"] for move in json.loads(path.read_text())["moves"] if move["shift"] == -12)
+        for path in (ROOT / "results/runs").glob("clustering-set-transformer-canonical-quick-seed?/result.json")
+    ]
     ten_starts = only("clusterer", table="time", method="scikit-learn, 10 starts")["milliseconds"]
     lines = {"kind": "along lines", "set_size": 48}
     neighbours = only("odd_one_out", **lines, name="local outlier factor within the set")["top1"]
@@ -127,7 +130,7 @@ def test_the_results_in_the_readme_are_those_of_the_records():
     )
     expected = [
         (f"**{only('clusterer', table='time', method='ours')['milliseconds']:.1f}**", f"{ten_starts:.0f}"),
-        (f"**{shifted:.3f}**", f"{max(row[-1] for row in TABLE_2.values()):.3f}"),
+        (f"**{shifted:.3f}**", f"{statistics.mean(canonical):.3f}"),
         (f"**{only('odd_one_out', **lines, name='SetAnomalyDetector')['top1']:.2f}**", f"{neighbours:.2f}"),
         (f"{auroc('pb'):.3f}", f"{auroc('pma'):.3f}"),
         (f"**{large['ours']:.2f}**", f"{large['textbook']:.1f}"),
