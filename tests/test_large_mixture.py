@@ -32,6 +32,7 @@ def small_sample(monkeypatch):
     monkeypatch.setattr(large_mixture, "SAMPLE_SIZE", 300)
 
 
+@pytest.mark.as_installed  # trains for seconds, and shape checks would double them
 @pytest.mark.parametrize("covariance_type", ["spherical", "diag"])
 @pytest.mark.parametrize("chunk", [400, 3000])
 def test_a_set_in_chunks_is_fitted_as_the_whole_set(points, small_sample, covariance_type, chunk):

@@ -36,6 +36,7 @@ def found(scores: list[np.ndarray], odd: np.ndarray) -> float:
     return float(np.mean([one.argmax() == place for one, place in zip(scores, odd, strict=True)]))
 
 
+@pytest.mark.as_installed  # trains for seconds, and shape checks would double them
 @pytest.mark.parametrize("size", [5, 8, 20])
 def test_planted_elements_are_found_in_sets_of_other_sizes_than_in_training(size: int):
     # Each element is ordinary by itself and no further from the middle than others: only its set gives it away.
@@ -96,6 +97,7 @@ def test_a_verbose_fit_tells_how_far_it_is_and_is_silent_otherwise(capsys):
     ]
 
 
+@pytest.mark.as_installed  # trains for seconds, and shape checks would double them
 def test_labels_are_learned_where_there_are_any():
     # Odd is what lies high, which no swapping of elements would ever tell.
     generator = np.random.default_rng(0)

@@ -55,6 +55,7 @@ def small(pool: str, encoder: str = "elementwise") -> SetClassifier:
     return SetClassifier(pool, encoder=encoder, dim=8, max_iter=2, random_state=0).fit(*two_kinds(20, seed=0))
 
 
+@pytest.mark.as_installed  # trains for seconds, and shape checks would double them
 def test_it_beats_mean_pooling_and_logistic_regression_where_elements_have_to_be_seen_together():
     (bags, labels), (new, truth) = two_kinds(200, seed=0), two_kinds(200, seed=1)
     averages = LogisticRegression().fit([bag.mean(axis=0) for bag in bags], labels)
@@ -62,6 +63,7 @@ def test_it_beats_mean_pooling_and_logistic_regression_where_elements_have_to_be
     assert fitted().score(new, truth) > 0.85
 
 
+@pytest.mark.as_installed  # trains for seconds, and shape checks would double them
 def test_a_hundred_bags_with_a_hundred_features_are_enough_to_find_the_element_that_counts():
     generator = np.random.default_rng(0)
     direction = generator.normal(size=100)
@@ -190,6 +192,7 @@ def test_a_weight_for_a_class_that_is_a_number_comes_back_as_one(tmp_path):
     assert SetClassifier.load(tmp_path).class_weight == {0: 2.0, 1: 1.0}
 
 
+@pytest.mark.as_installed  # trains for seconds, and shape checks would double them
 def test_early_stopping_takes_the_network_that_was_best_on_the_sets_it_kept():
     classifier = fitted()
     curve = classifier.validation_curve_
@@ -217,6 +220,7 @@ def test_features_are_standardised_by_the_sets_that_are_trained_on_alone():
     assert np.allclose(again.predict_proba(moved), part.predict_proba(bags), atol=1e-4)
 
 
+@pytest.mark.as_installed  # trains for seconds, and shape checks would double them
 def test_a_rare_class_counts_as_much_as_a_common_one_if_it_shall():
     generator = np.random.default_rng(0)
     labels = (np.arange(200) % 10 == 0).astype(int)
@@ -228,6 +232,7 @@ def test_a_rare_class_counts_as_much_as_a_common_one_if_it_shall():
     assert called[0].sum() < called[1].sum() < called[2].sum()
 
 
+@pytest.mark.as_installed  # trains for seconds, and shape checks would double them
 def test_numbers_are_predicted_in_their_own_units_one_or_several():
     generator = np.random.default_rng(0)
     bags = [generator.normal(size=(generator.integers(3, 12), 3)) for _ in range(150)]
@@ -242,6 +247,7 @@ def test_numbers_are_predicted_in_their_own_units_one_or_several():
     assert several.score(bags[100:], both[100:]) > 0.5
 
 
+@pytest.mark.as_installed  # trains for seconds, and shape checks would double them
 def test_a_sum_grows_with_the_set_and_a_mean_does_not():
     bags = [np.ones((size, 1)) for size in range(1, 31)] * 2
     totals = [float(len(bag)) for bag in bags]
