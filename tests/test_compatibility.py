@@ -13,6 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 import picaset
+from picaset.lab.experiments import experiment as named_experiment
+from picaset.lab.experiments import viewpoints
 from picaset.lab.networks.capsules import CapsuleNetwork
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.lab.networks.odd_one_out import OddOneOutNetwork
@@ -103,6 +105,27 @@ def test_every_committed_record_is_read_and_written_back(path: Path):
     experiment = Experiment.read(path)
     again = Experiment.from_json(json.loads(json.dumps(experiment.to_json())), where="written back")
     assert again == experiment
+
+
+def with_block_defaults(described: dict) -> dict:
+    """A description of a module with the options of its attention blocks filled in, as records have them."""
+    defaults = {"form": "paper", "norm": False, "residual": True, "feed_forward": True}
+    arguments = defaults | described["arguments"]
+    if isinstance(arguments.get("decoder"), dict):
+        arguments["decoder"] = with_block_defaults(arguments["decoder"])
+    return described | {"arguments": arguments}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in RECORDS if path.parent.parent.name == "runs"], ids=lambda path: path.parent.name
+)
+def test_every_record_of_a_table_is_the_experiment_of_its_name(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(viewpoints, "has_photographs", lambda: True)
+    record = Experiment.read(path)
+    named = named_experiment(record.name, profile=record.profile, seed=record.training.seed)
+    for described in (ours := named.to_json(), theirs := record.to_json()):
+        described["task"]["network"] = with_block_defaults(described["task"]["network"])
+    assert ours == theirs
 
 
 def test_records_name_the_commit_of_the_source():

@@ -83,7 +83,7 @@ def described(value: Any) -> Any:
 class ModuleConfig:
     """The class of a module and its constructor arguments, as a value.
 
-    Arguments left out are filled in with their defaults, so two descriptions of the same module are equal.
+    Named arguments that are left out are filled in with their defaults; keywords of ``**options`` are not.
 
     Example:
         >>> from picaset.networks.set_networks import DeepSets

@@ -4,7 +4,7 @@
     clustering-cascade-...         networks without an encoder: steps, training of every step, mixing of templates
     viewpoints-azimuth-pool-ROW    what the pool adds to our image classifier
     odd-one-out-celeba-pool-ROW    what the pool adds on faces, with three ways to compare an element with the set
-    viewpoints-SPLIT-fair-ROW      Table 3 with one recipe for all rows, chosen on held-out training toys
+    viewpoints-SPLIT-fair-ROW      Table 3 with one recipe for all rows, provisional until the search on held-out toys
 
 The rules of the comparison are in docs/reproduction.md. The ``smoke`` profile trains the same in seconds.
 """
@@ -95,7 +95,7 @@ def study_faces(task: OddOneOut, seed: int) -> tuple[OddOneOut, Training]:
 
 
 def study_fair(task: Viewpoints, seed: int) -> tuple[Viewpoints, Training]:
-    """The recipe of all rows of Table 3: batches of 32, layer norm in attention, Adam up to 1e-3."""
+    """A provisional recipe for all rows of Table 3: batches of 32, layer norm in attention, Adam up to 1e-3."""
     training = Training(
         steps=18_000, batch_size=32, learning_rate=1e-3, clip=1.0, score_every=3000, checkpoint_every=1000, seed=seed
     )
