@@ -35,6 +35,7 @@ documents: .venv/installed
 	$(BIN)/picaset report --runs results/runs --out report
 	$(BIN)/picaset faces --out report/figures
 	cp report/tables.md docs/tables.md
+	$(BIN)/python examples/write_documents.py
 	cp report/figures/*.png docs/figures/
 
 format: .venv/installed

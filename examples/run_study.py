@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from picaset.lab.experiments import experiment
-from picaset.lab.experiments.study import CASCADES, CLUSTERING_POOLS, FACES, FAIR_ROWS, VIEWPOINT_POOLS
+from picaset.lab.experiments.study import CASCADES, CENTRE_ROWS, CLUSTERING_POOLS, FACES, FAIR_ROWS, VIEWPOINT_POOLS
 from picaset.lab.experiments.viewpoints import SPLITS
 from picaset.lab.training.loop import resume, start
 from picaset.lab.training.run_directory import run_name
@@ -37,6 +37,8 @@ def runs() -> Iterator[tuple[str, int]]:
     for seed in range(5):
         for row in FAIR_ROWS if seed < 2 else MORE_SEEDS:
             yield from ((f"viewpoints-{split}-fair-{row}", seed) for split in SPLITS)
+    for seed in range(3):
+        yield from ((f"viewpoints-azimuth-centre-{row}", seed) for row in CENTRE_ROWS)
     for seed in (1, 2):
         yield from ((f"clustering-{row}", seed) for row in TABLE_2)
 

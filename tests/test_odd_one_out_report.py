@@ -97,13 +97,9 @@ def test_the_answers_follow_the_numbers(record):
             answers(many(record, REAL, {name.replace("_", "-"): of for name, of in rows.items()}), "celeba")
         )
 
-    assert "SA + PB compared with SA + PMA: AUROC higher (+0.100, spread 0.020)" in told(
-        sa_pma=[0.7, 0.72], sa_pb=[0.8, 0.82]
-    )
-    assert "SA + PB compared with SA + PMA: AUROC lower (-0.100" in told(sa_pma=[0.8, 0.82], sa_pb=[0.7, 0.72])
-    assert "SA + GPB compared with SA + PB: AUROC within the spread (+0.010" in told(
-        sa_pb=[0.8, 0.82], sa_gpb=[0.81, 0.83]
-    )
+    assert "SA + PB minus SA + PMA: AUROC +0.100 [+0.039, +0.161]" in told(sa_pma=[0.7, 0.72], sa_pb=[0.8, 0.82])
+    assert "SA + PB minus SA + PMA: AUROC -0.100 [-0.161, -0.039]" in told(sa_pma=[0.8, 0.82], sa_pb=[0.7, 0.72])
+    assert "SA + GPB minus SA + PB: AUROC +0.010 [-0.051, +0.071]" in told(sa_pb=[0.8, 0.82], sa_gpb=[0.81, 0.83])
     assert "(a single seed, spread unknown): AUROC +0.050, AUPR +0.050, top 1 +0.050." in told(
         rff_pma=[0.6], rff_pb=[0.65]
     )

@@ -13,12 +13,14 @@ from picaset.cli import main
 from picaset.lab.data.crops import augment, centre_crops, normalize_images
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.viewpoints import ELEVATION_AUGMENTATION, ROWS, VIEW_CLASSIFIER, for_split, quick
+from picaset.lab.networks.bag_classifier import BagClassifier
 from picaset.lab.networks.image_stems import ConvolutionalStem
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.viewpoint_scores import Look, accuracies, examples, predict
 from picaset.lab.tasks.viewpoints import PB3, Viewpoints, batch_indices, objects, some
 from picaset.lab.training.loop import resume, start
 from picaset.lab.training.run_directory import RunDirectory
+from picaset.sets import SetBatch
 
 TINY = Viewpoints(network=PB3.replace(dim=16, num_heads=2, num_inducing=4), data="toys-tiny", num_scored=10)
 
@@ -112,6 +114,50 @@ def test_centre_crops_are_the_same_at_every_epoch():
     assert rows[0] == rows[1]
     with pytest.raises(ValueError, match="centre crops are not augmented"):
         replace(task, augmentation=ELEVATION_AUGMENTATION)
+
+
+def test_half_of_the_photographs_are_mirrored_the_same_at_every_epoch():
+    task = replace(TINY, crops="centre-mirrored")
+    total = 2 * len(task.training_views())
+    plain, first, again = (
+        {crop.numpy().tobytes() for crop in arm.batch(step, seed=0, num_examples=total, progress=0.0)[0]}
+        for arm, step in ((replace(TINY, crops="centre"), 0), (task, 0), (task, 1))
+    )
+    assert first == again
+    assert 0.4 < len(first - plain) / len(plain) < 0.6
+
+
+def test_the_authors_constants_normalize_centre_crops_alike():
+    images = torch.tensor([[[[0, 255], [51, 51]]]], dtype=torch.uint8)
+    expected = (images / 255.0 - 0.485) / 0.229
+    assert_close(normalize_images(images, "fixed"), expected)
+    task = replace(TINY, crops="centre", normalization="fixed")
+    views = task.training_views()
+    shown = task.batch(0, seed=0, num_examples=2 * len(views), progress=0.0)[0]
+    assert_close(shown.max(), normalize_images(centre_crops(views.images), "fixed").max())
+    assert task.look().normalization == "fixed"
+    with pytest.raises(ValueError, match="normalization='fixed' needs centre crops"):
+        replace(TINY, normalization="fixed")
+
+
+def test_the_paper_profile_of_a_bag_is_the_setting_of_the_authors_program():
+    chosen = experiment("viewpoints-azimuth-pb2-toys", profile="paper")
+    assert dict(chosen.task.network.arguments) == dict(
+        dim_in=16, dim_out=5, dim=256, num_heads=8, num_inducing=1, num_steps=2, num_decoder_blocks=0, dropout=0.5
+    )
+    assert (chosen.task.crops, chosen.task.normalization) == ("centre-mirrored", "fixed")
+    assert (chosen.training.steps, chosen.training.schedule) == (501 * (16_200 // 128), "tenth-half-way")
+    transformer = experiment("viewpoints-azimuth-set-transformer-toys", profile="paper").task.network
+    assert (transformer["num_steps"], transformer["num_decoder_blocks"]) == (1, 1)
+
+
+def test_dropout_of_the_bag_classifier_is_for_training_alone():
+    torch.manual_seed(0)
+    network, bags = BagClassifier(16, 5, dim=8, num_heads=2), torch.randn(3, 7, 16)
+    assert not torch.equal(network(bags), network(bags))
+    network.eval()
+    assert_close(network(SetBatch.from_list(list(bags))), network(bags))
+    assert network.train()(SetBatch.from_list(list(bags))).shape == (3, 1, 5)
 
 
 def test_two_cameras_are_two_examples_unless_they_are_a_pair():

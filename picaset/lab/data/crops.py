@@ -1,7 +1,7 @@
 """From images of views to the inputs of networks: crops, per-image normalization, patches and augmentation.
 
     centre_crops, crops_at     32 x 32 pixels of 48 x 48
-    normalize_images           zero mean and unit standard deviation, for each image separately
+    normalize_images           zero mean and unit standard deviation for each image, or fixed constants
     patches                    an image as a set of 64 patches of 4 x 4 pixels, row by row
     Augmentation, augment      random crops with rotation, stretching, mirroring, contrast, noise and erasing
 
@@ -10,6 +10,7 @@ Dimensions:  B images   C cameras   S = 48 pixels of an image   P = 32 pixels of
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -43,9 +44,21 @@ def random_shifts(count: int, *, most: int, generator: torch.Generator) -> Int[T
     return torch.randint(-most, most + 1, (count, 2), generator=generator)
 
 
-def normalize_images(images: UInt8[Tensor, "B C P P"] | Float[Tensor, "B C P P"]) -> Float[Tensor, "B C P P"]:
-    """Normalize each image to zero mean and unit standard deviation; a constant image becomes zero."""
+Normalization = Literal["image", "fixed"]
+FIXED_MEAN, FIXED_DEVIATION = 0.485, 0.229
+"""Mean and standard deviation of grey values between 0 and 1 in the authors' program."""
+
+
+def normalize_images(
+    images: UInt8[Tensor, "B C P P"] | Float[Tensor, "B C P P"], normalization: Normalization = "image"
+) -> Float[Tensor, "B C P P"]:
+    """Normalize each image to zero mean and unit standard deviation, or by the constants of the authors' program.
+
+    A constant image becomes zero if it is normalized by itself.
+    """
     values = images.float()
+    if normalization == "fixed":
+        return (values / 255 - FIXED_MEAN) / FIXED_DEVIATION
     centred = values - values.mean(dim=(2, 3), keepdim=True)
     return centred / (centred.square().mean(dim=(2, 3), keepdim=True).sqrt() + 1e-3)
 

@@ -13,6 +13,7 @@ from picaset.lab.data.folders import data_root
 from picaset.lab.data.small_norb import has_small_norb
 from picaset.lab.data.views import Split
 from picaset.lab.experiments.profiles import Builder, build
+from picaset.lab.networks.bag_classifier import BagClassifier
 from picaset.lab.networks.capsules import SMALL_SIZES, CapsuleNetwork
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.viewpoints import BAG, CLASSES, PB3, Data, Viewpoints
@@ -81,14 +82,25 @@ def smoke(task: Viewpoints, seed: int) -> tuple[Viewpoints, Training]:
 
 
 def paper(task: Viewpoints, seed: int) -> tuple[Viewpoints, Training]:
-    """The published setting: Adam at 1e-4, batches of 128. Capsules have their published sizes."""
-    training = Training(steps=25_000, batch_size=128, learning_rate=1e-4, schedule="constant", seed=seed)
+    """The setting of the paper and of the authors' program: 501 epochs of batches of 128, Adam at 1e-4, divided by ten
+    half-way, dropout, centre crops. Capsules have their published sizes; ours has no published setting."""
+    training = Training(steps=63_126, batch_size=128, learning_rate=1e-4, schedule="tenth-half-way", seed=seed)
     if task.network.name == "CapsuleNetwork":
-        return with_network(task, sizes=(32, 32, 32, 32)), replace(training, batch_size=64, learning_rate=3e-3)
+        training = replace(training, steps=25_000, batch_size=64, learning_rate=3e-3, schedule="constant")
+        return with_network(task, sizes=(32, 32, 32, 32)), training
     if task.network.name == "ViewClassifier":
-        training = replace(training, learning_rate=1e-3, schedule="one-cycle", weight_decay=0.05, average=0.999)
+        training = replace(
+            training, steps=25_000, learning_rate=1e-3, schedule="one-cycle", weight_decay=0.05, average=0.999
+        )
         return replace(with_network(task, num_stem_blocks=2, num_encoder_blocks=2), num_test_crops=9), training
-    return task, training
+    network = task.network.replace(dim=256)
+    if task.network.name != "DeepSets":
+        steps = {
+            "num_steps": task.network.get("num_steps", 1),
+            "num_decoder_blocks": task.network["num_decoder_blocks"],
+        }
+        network = ModuleConfig.of(BagClassifier, **BAG, **steps)
+    return replace(task, network=network, crops="centre-mirrored", normalization="fixed"), training
 
 
 def with_network(task: Viewpoints, **changes: object) -> Viewpoints:

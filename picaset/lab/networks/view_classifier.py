@@ -35,7 +35,6 @@ class ViewClassifier(PretrainedNetwork):
         num_heads: Attention heads; divides ``dim``.
         num_stem_blocks: Residual convolutions of the stem.
         num_encoder_blocks: Self-attention blocks among the places.
-        pool: ``"picaso"`` (PB), ``"attention"`` (PMA) or ``"mean"``, which has one vector.
         pool: ``"picaso"`` (PB), ``"attention"`` (PMA), or ``"mean"``, which has one vector and no attention.
         num_templates: Templates of an attention pool.
         num_steps: Steps of the cascade.

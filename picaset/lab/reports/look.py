@@ -95,7 +95,10 @@ def choose_views(task: Viewpoints, category: str | None, seed: int) -> Views:
 def attend_to_toy(task: Viewpoints, network: Picaso | ViewClassifier, views: Views) -> ToyAttention:
     """Run the network on the central crops of the viewpoints."""
     inputs = as_shown(
-        views.images if task.stereo else views.images[:, :1], bag=task.look().bag, like=next(network.parameters())
+        views.images if task.stereo else views.images[:, :1],
+        bag=task.bag,
+        like=next(network.parameters()),
+        normalization=task.normalization,
     )
     predicted = network(inputs).reshape(len(views), -1).argmax(dim=1).tolist()
     attention = attention_to_places(network, inputs)

@@ -14,6 +14,7 @@ from picaset.lab.reports.odd_one_out import ODD_ONE_OUT
 from picaset.lab.reports.page import Figures, Reporter, Section, write_page
 from picaset.lab.reports.records import COMMITTED, OnSkip, Record, find_records, profiles_of, reason_of, require_fields
 from picaset.lab.reports.scenes import SCENES
+from picaset.lab.reports.study import claims_table, count_verdicts, draw_gains, study_tables
 from picaset.lab.reports.table import Table
 from picaset.lab.reports.viewpoints import VIEWPOINTS
 
@@ -103,7 +104,8 @@ def write_report(
                     on_skip(f"skipped the figures of {section.title}: {reason_of(error, out)}")
                     figures = {}
                 sections.setdefault(kind, []).append(replace(section, figures=figures))
-    shown = [section for of_kind in sections.values() for section in of_kind]
+    claims = build_claims(records, out / "figures")
+    shown = [*claims, *(section for of_kind in sections.values() for section in of_kind)]
     page = out / "index.html"
     write_page(page, origin=origin, sections=shown, records=records)
     report = WrittenReport(
@@ -115,8 +117,22 @@ def write_report(
         [paths[0] for section in shown for paths in section.figures.values()],
     )
     with atomic_write(out / "tables.md") as unfinished:
-        unfinished.write_text(tables_to_markdown([table for tables in report.tables.values() for table in tables]))
+        unfinished.write_text(tables_to_markdown([table for section in shown for table in section.tables]))
     return report
+
+
+def build_claims(records: Sequence[Record], folder: Path) -> list[Section]:
+    """Build the section of the paper's claims, if the records can speak to any of them."""
+    table = claims_table(records)
+    if table is None:
+        return []
+    text = (
+        "What the paper claims, what these runs measured, and a verdict by a rule that was fixed before the runs: see "
+        "docs/reproduction.md. Below: what each pool adds to the same network, everything else equal."
+    )
+    return [
+        Section("claims", "The claims of the paper", text, count_verdicts(table), [table], draw_gains(records, folder))
+    ]
 
 
 def build_section(
@@ -125,7 +141,10 @@ def build_section(
     """Build a section without its figures; its titles name the profile if the report has several."""
     profile = runs[0].experiment.profile
     suffix = f" (profile {profile})" * several_profiles
-    tables = [replace(table, title=table.title + suffix) for table in reporter.build_tables(runs, folders)]
+    tables = [
+        replace(table, title=table.title + suffix)
+        for table in (*reporter.build_tables(runs, folders), *study_tables(runs, runs[0].experiment.kind))
+    ]
     if not tables:
         names = ", ".join(sorted({record.experiment.name for record in runs}))
         summary = f"no table of the paper has a row for {names}."
@@ -143,14 +162,18 @@ def folder_name(profile: str) -> str:
 
 
 def all_tables(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
-    """Build every table that the records allow, one for each profile."""
+    """Build every table that the records allow, the claims first, then one for each task and profile."""
     profiles = profiles_of(records)
+    claims = claims_table(records)
     return [
-        table
-        for kind, reporter in REPORTERS.items()
-        for profile in profiles
-        if (runs := select(records, kind, profile))
-        for table in build_section(reporter, runs, folders, several_profiles=len(profiles) > 1).tables
+        *([claims] if claims is not None else []),
+        *(
+            table
+            for kind, reporter in REPORTERS.items()
+            for profile in profiles
+            if (runs := select(records, kind, profile))
+            for table in build_section(reporter, runs, folders, several_profiles=len(profiles) > 1).tables
+        ),
     ]
 
 

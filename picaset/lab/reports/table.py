@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 
 from picaset.lab.reports.records import Record
+from picaset.lab.reports.verdicts import Difference
 
 
 @dataclass(frozen=True)
@@ -156,24 +157,17 @@ Measured = Mapping[str, Sequence[float]]
 
 
 def compare_rows(first: str, second: str, ours: Measured, theirs: Measured, *, digits: int = 3) -> str:
-    """Compare two rows in a sentence, metric by metric; higher is better.
+    """Compare two rows in a sentence, metric by metric, with Welch's 95 % interval of the difference.
 
-    With several seeds each, the rows differ if the gap between their means exceeds the spread, which is the square root
-    of the sum of both variances. With a single seed of either, only the gap is reported.
+    With a single seed of either, only the difference is reported.
 
     Example:
-        >>> compare_rows("PB", "PMA", {"AUROC": [0.8, 0.9]}, {"AUROC": [0.5, 0.6]}, digits=2)
-        'PB compared with PMA: AUROC higher (+0.30, spread 0.10).'
+        >>> compare_rows("PB", "PMA", {"AUROC": [0.8, 0.9]}, {"AUROC": [0.2, 0.3]}, digits=2)
+        'PB minus PMA: AUROC +0.60 [+0.30, +0.90].'
         >>> compare_rows("PB", "PMA", {"AUROC": [0.8]}, {"AUROC": [0.5, 0.6]}, digits=2)
         'PB minus PMA (a single seed, spread unknown): AUROC +0.25.'
     """
-    gaps = {name: statistics.fmean(ours[name]) - statistics.fmean(theirs[name]) for name in ours}
-    if min(len(values) for measured in (ours, theirs) for values in measured.values()) < 2:
-        differences = ", ".join(f"{name} {gap:+.{digits}f}" for name, gap in gaps.items())
-        return f"{first} minus {second} (a single seed, spread unknown): {differences}."
-    verdicts = list[str]()
-    for name, gap in gaps.items():
-        spread = math.hypot(statistics.stdev(ours[name]), statistics.stdev(theirs[name]))
-        verdict = "higher" if gap > spread else "lower" if gap < -spread else "within the spread"
-        verdicts.append(f"{name} {verdict} ({gap:+.{digits}f}, spread {spread:.{digits}f})")
-    return f"{first} compared with {second}: {', '.join(verdicts)}."
+    differences = {name: Difference.between(ours[name], theirs[name]) for name in ours}
+    single = any(min(difference.runs) < 2 for difference in differences.values())
+    values = ", ".join(f"{name} {difference.format(digits)}" for name, difference in differences.items())
+    return f"{first} minus {second}{' (a single seed, spread unknown)' * single}: {values}."

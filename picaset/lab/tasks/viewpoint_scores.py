@@ -13,15 +13,25 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
-from picaset.lab.data.crops import MARGIN, centre_crops, crops_at, normalize_images, patches, random_shifts
+from picaset.lab.data.crops import (
+    MARGIN,
+    Normalization,
+    centre_crops,
+    crops_at,
+    normalize_images,
+    patches,
+    random_shifts,
+)
 from picaset.lab.data.views import CATEGORIES, Split, Views, degrees_from_training
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.networks.set_networks import Picaso
 
 
-def as_shown(images: UInt8[Tensor, "V C S S"], *, bag: bool, like: Tensor) -> Tensor:
+def as_shown(
+    images: UInt8[Tensor, "V C S S"], *, bag: bool, like: Tensor, normalization: Normalization = "image"
+) -> Tensor:
     """Return the centre crops of photographs as inputs of a network: sets of patches, or images."""
-    crops = normalize_images(centre_crops(images)).to(like)
+    crops = normalize_images(centre_crops(images), normalization).to(like)
     return patches(crops) if bag else crops
 
 
@@ -64,6 +74,8 @@ class Look:
     """Number of crops that are averaged: 1, 5 or 9."""
     mirror: bool = False
     """Whether mirrored crops are averaged too."""
+    normalization: Normalization = "image"
+    """How grey values are normalized."""
 
     def offsets(self) -> list[tuple[int, int]]:
         """Return the offsets of the averaged crops, the centre first."""
@@ -83,7 +95,8 @@ def predict(
         batch, moved = (part[start : start + MAX_EXAMPLES_PER_BATCH] for part in (images, shifts))
         predictions = list[Tensor]()
         for offset in look.offsets():
-            crops = normalize_images(crops_at(batch, (moved + torch.tensor(offset)).clamp(-MARGIN, MARGIN))).to(like)
+            pixels = crops_at(batch, (moved + torch.tensor(offset)).clamp(-MARGIN, MARGIN))
+            crops = normalize_images(pixels, look.normalization).to(like)
             for inputs in (crops, crops.flip(3)) if look.mirror else (crops,):
                 outputs = network(patches(inputs) if look.bag else inputs).reshape(len(batch), -1)
                 predictions.append(outputs if look.probabilities else outputs.softmax(dim=1))

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from picaset.lab.data.crops import Augmentation, augment, centre_crops, normalize_images, patches
+from picaset.lab.data.crops import Augmentation, Normalization, augment, centre_crops, normalize_images, patches
 from picaset.lab.data.folders import data_root
 from picaset.lab.data.gaussian_mixtures import seeded_generator
 from picaset.lab.data.shuffling import batch_indices
@@ -36,7 +36,7 @@ DATA_DESCRIPTIONS = {
     "toys-tiny": "stand-in for smallNORB: generated toys, a few viewpoints",
 }
 CLASSES, PATCH_FEATURES = len(CATEGORIES), 16
-BAG_NETWORKS = ("DeepSets", "SetTransformer", "Picaso")
+BAG_NETWORKS = ("DeepSets", "SetTransformer", "Picaso", "BagClassifier")
 """Networks whose input is a set of patches without positions; the others take the image."""
 MARGINS = (0.2, 0.9)
 """Margin of the spread loss at the start of training and from its middle on."""
@@ -58,8 +58,11 @@ class Viewpoints(Task):
     """Whether both cameras are one example, instead of two."""
     augmentation: Augmentation = PLAIN
     """Random transformations of the training images; if they include mirroring, test predictions average both."""
-    crops: Literal["random", "centre"] = "random"
-    """Where training images are cropped; centre crops are not augmented."""
+    crops: Literal["random", "centre", "centre-mirrored"] = "random"
+    """Where training images are cropped; centre crops are not augmented. Half of the photographs are mirrored, the same
+    in every epoch, if crops are ``centre-mirrored``, as in the authors' program."""
+    normalization: Normalization = "image"
+    """Whether each image is normalized by itself or by fixed constants, which is for centre crops only."""
     hold_out_toy: bool = False
     """Whether one training toy of each category is left out and the validation score is measured on it, to choose
     between recipes; otherwise it is measured on the training toys from novel viewpoints."""
@@ -75,8 +78,10 @@ class Viewpoints(Task):
     def __post_init__(self) -> None:
         self.check_network(*BAG_NETWORKS, "CapsuleNetwork", "ViewClassifier")
         self.check_at_least_one("num_scored")
-        if self.crops == "centre" and self.augmentation != PLAIN:
-            raise ValueError("centre crops are not augmented: augmentation must be left out if crops='centre'.")
+        if self.crops != "random" and self.augmentation != PLAIN:
+            raise ValueError(f"centre crops are not augmented: augmentation must be left out if crops={self.crops!r}.")
+        if self.crops == "random" and self.normalization == "fixed":
+            raise ValueError("random crops are normalized one by one: normalization='fixed' needs centre crops.")
         cameras = 2 if self.stereo else 1
         name, expected = ("dim_in", PATCH_FEATURES * cameras) if self.bag else ("channels_in", cameras)
         if self.network[name] != expected:
@@ -106,10 +111,13 @@ class Viewpoints(Task):
     def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Tensor, ...]:
         images, labels = examples(self.training_views(), stereo=self.stereo)
         chosen = batch_indices(step, seed=seed, num_examples=num_examples, total=len(images))
-        if self.crops == "centre":
-            crops = normalize_images(centre_crops(images[chosen]))
-        else:
+        if self.crops == "random":
             crops = augment(images[chosen], self.augmentation, generator=seeded_generator(seed, step))
+        else:
+            crops = normalize_images(centre_crops(images[chosen]), self.normalization)
+        if self.crops == "centre-mirrored":
+            mirrored = torch.rand(len(images), generator=seeded_generator(seed, 0)) < 0.5
+            crops = torch.where(mirrored[chosen, None, None, None], crops.flip(3), crops)
         low, high = MARGINS
         margin = low + (high - low) * min(1.0, 2 * progress)
         return self.shown(crops), labels[chosen], torch.full((num_examples,), margin)
@@ -160,6 +168,7 @@ class Viewpoints(Task):
             probabilities=self.network.name == "CapsuleNetwork",
             num_crops=self.num_test_crops,
             mirror=self.augmentation.mirror,
+            normalization=self.normalization,
         )
 
     def shown(self, crops: Float[Tensor, "B C P P"]) -> Tensor:
