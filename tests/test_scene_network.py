@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import picaset
 from picaset import DeepSets
-from picaset.lab.networks.image_stems import Places, SceneEncoder
+from picaset.lab.networks.image_stems import SceneEncoder
 from picaset.lab.networks.scene_decoders import (
     SUMMARY_NORM,
     AttentionDecoder,
@@ -42,14 +42,8 @@ def network(decoder: str = "cascade", **options) -> SceneNetwork:
     return SceneNetwork(19, DECODERS[decoder](**options), image_size=32, dim=16)
 
 
-def places(dim: int = 8, side: int = 4) -> Places:
-    generator = torch.Generator().manual_seed(3)
-    number = side * side
-    return Places(
-        torch.randn(2, number, dim, generator=generator),
-        torch.randn(number, dim, generator=generator),
-        torch.rand(number, 2, generator=generator) * 2 - 1,
-    )
+def places(dim: int = 8, side: int = 4) -> torch.Tensor:
+    return torch.randn(2, side * side, dim, generator=torch.Generator().manual_seed(3))
 
 
 # The encoder
@@ -58,11 +52,10 @@ def places(dim: int = 8, side: int = 4) -> Places:
 @pytest.mark.parametrize(("kind", "size", "side"), [("strided", 64, 16), ("full", 128, 32)])
 def test_a_picture_becomes_a_grid_of_places(kind, size, side):
     encoder = SceneEncoder(8, kind=kind, image_size=size)
-    found = encoder(torch.zeros(1, 3, size, size))
-    assert found.elements.shape == (1, side**2, 8)
-    assert found.grid[0].tolist() == [-1, -1]
-    assert found.grid[1, 0] > found.grid[0, 0], "places go row by row"
-    assert found.grid[-1].tolist() == [1, 1]
+    assert encoder(torch.zeros(1, 3, size, size)).shape == (1, side**2, 8)
+    assert encoder.grid[0].tolist() == [-1, -1]
+    assert encoder.grid[1, 0] > encoder.grid[0, 0], "places go row by row"
+    assert encoder.grid[-1].tolist() == [1, 1]
 
 
 def test_the_published_encoder_is_four_convolutions_of_64_channels():
@@ -76,13 +69,14 @@ def test_the_published_encoder_is_four_convolutions_of_64_channels():
 
 def test_bytes_and_numbers_are_the_same_picture():
     encoder = SceneEncoder(8, image_size=32)
-    assert_close(encoder(IMAGES).elements, encoder(IMAGES.float() / 255).elements, atol=1e-5, rtol=1e-4)
+    assert_close(encoder(IMAGES), encoder(IMAGES.float() / 255), atol=1e-5, rtol=1e-4)
 
 
 def test_waves_tell_a_place_from_its_neighbours_better_than_a_linear_map_does():
     def alike(positions):
         torch.manual_seed(0)
-        found = SceneEncoder(64, positions=positions)(torch.zeros(1, 3, 64, 64)).positions
+        encoder = SceneEncoder(64, positions=positions)
+        found = encoder.embedding(encoder.grid)
         centred = torch.nn.functional.normalize(found - found.mean(dim=0), dim=1)
         return float((centred[16 * 8 + 8] @ centred[16 * 8 + 11]).detach())  # three places apart
 
@@ -104,8 +98,7 @@ def test_the_order_of_places_changes_nothing(decoder):
     torch.manual_seed(0)
     module, inputs = DECODERS[decoder](), places(16)
     order = torch.randperm(16, generator=torch.Generator().manual_seed(1))
-    moved = Places(inputs.elements[:, order], inputs.positions[order], inputs.grid[order])
-    assert_close(module(moved), module(inputs), atol=1e-5, rtol=1e-4)
+    assert_close(module(inputs[:, order]), module(inputs), atol=1e-5, rtol=1e-4)
 
 
 def without_gradient(module: torch.nn.Module) -> list[str]:
@@ -244,7 +237,7 @@ def test_only_an_implicit_descent_is_bounded_and_cut_and_goes_to_vectors_of_one_
         predictor, implicit = network(kind), kind == "implicit-descent"
         descent = predictor.decoder.descent
         assert (descent.implicit, descent.bounded, descent.clip > 0, descent.momentum > 0) == (implicit,) * 4
-        lengths = predictor.decoder.summary(predictor.encoder(IMAGES).elements).detach().norm(dim=1)
+        lengths = predictor.decoder.summary(predictor.encoder(IMAGES)).detach().norm(dim=1)
         assert bool((lengths - SUMMARY_NORM).abs().max() < 1e-4) is implicit
 
 

@@ -14,7 +14,7 @@ Dimensions:  B images   C channels   S pixels a side   G places a side   N = G *
 
 import math
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from jaxtyping import Float, UInt8
@@ -165,20 +165,6 @@ WAVES = (0.25, 0.5, 1.0, 2.0)
 """Frequencies of the position embedding, in periods per image."""
 
 
-class Places(NamedTuple):
-    """An image as a set of places, the input of a scene decoder.
-
-    Shapes:
-        elements    (B, N, D)    features, row by row, position embedding included
-        positions   (N, D)       position embedding alone
-        grid        (N, 2)       coordinates, right and down, from -1 to 1
-    """
-
-    elements: Float[Tensor, "B N D"]
-    positions: Float[Tensor, "N D"]
-    grid: Float[Tensor, "N 2"]
-
-
 class SceneEncoder(nn.Module):
     """Convolutions, a position embedding, a layer norm, and a two-layer network for each place.
 
@@ -192,10 +178,10 @@ class SceneEncoder(nn.Module):
 
     Shapes:
         images    (B, 3, S, S)    bytes, or numbers from 0 to 1
-        returns   Places
+        returns   (B, N, D)       features of the places, row by row
 
     Example:
-        >>> SceneEncoder(16, image_size=32)(torch.zeros(2, 3, 32, 32)).elements.shape
+        >>> SceneEncoder(16, image_size=32)(torch.zeros(2, 3, 32, 32)).shape
         torch.Size([2, 64, 16])
     """
 
@@ -221,14 +207,12 @@ class SceneEncoder(nn.Module):
         self.embedding = nn.Linear(2, dim) if positions == "linear" else WaveEmbedding(dim)
         self.network = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
 
-    def forward(self, images: Float[Tensor, "B 3 S S"] | UInt8[Tensor, "B 3 S S"]) -> Places:
+    def forward(self, images: Float[Tensor, "B 3 S S"] | UInt8[Tensor, "B 3 S S"]) -> Float[Tensor, "B N D"]:
         if images.dim() != 4 or images.shape[1:] != (3, self.image_size, self.image_size):
             size = self.image_size
             raise ValueError(f"SceneEncoder: images must have shape (B, 3, {size}, {size}); got {tuple(images.shape)}.")
         features = self.convolutions(to_float_images(images, like=next(self.parameters())))
-        positions = self.embedding(self.grid)
-        elements = features.flatten(2).transpose(1, 2) + positions
-        return Places(self.network(elements), positions, self.grid)
+        return self.network(features.flatten(2).transpose(1, 2) + self.embedding(self.grid))
 
 
 def full_convolutions(dim: int) -> nn.Sequential:

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from picaset.checks import check_positive
-from picaset.lab.networks.image_stems import Places
 from picaset.lab.networks.set_descent import SetDescent
 from picaset.networks.pretrained import Configurable
 from picaset.operators.attention_pools import AttentionPool
@@ -36,7 +35,7 @@ class SceneDecoder(Configurable):
     """Base class: maps the places of an image to ``num_objects`` vectors.
 
     Shapes:
-        places    Places
+        places    (B, N, D)    features of the places of an image, row by row
         returns   (B, K, D)
     """
 
@@ -51,15 +50,15 @@ class SceneDecoder(Configurable):
             check_positive(caller=type(self).__name__, num_steps=num_steps)
             self.num_steps = num_steps
 
-    def forward(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "B K D"]:
+    def forward(self, places: Float[Tensor, "B N D"], num_steps: int | None = None) -> Float[Tensor, "B K D"]:
         """Return the vectors after the last step; ``num_steps`` overrides the decoder's own number."""
         raise NotImplementedError
 
-    def each_step(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "L B K D"]:
+    def each_step(self, places: Float[Tensor, "B N D"], num_steps: int | None = None) -> Float[Tensor, "L B K D"]:
         """Return the vectors after every step."""
         raise ValueError(f"{type(self).__name__} cannot return every step; ask for the last one alone.")
 
-    def trace(self, places: Places) -> Trace | None:
+    def trace(self, places: Float[Tensor, "B N D"]) -> Trace | None:
         """Return the templates and the attention of every step; None if the decoder has no attention."""
         return None
 
@@ -77,14 +76,14 @@ class PoolDecoder(SceneDecoder):
 
     pool: PicasoPool | SlotAttention
 
-    def forward(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "B K D"]:
-        return self.pool_with(num_steps)(places.elements)
+    def forward(self, places: Float[Tensor, "B N D"], num_steps: int | None = None) -> Float[Tensor, "B K D"]:
+        return self.pool_with(num_steps)(places)
 
-    def each_step(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "L B K D"]:
-        return self.pool_with(num_steps).trace(places.elements).templates[1:]
+    def each_step(self, places: Float[Tensor, "B N D"], num_steps: int | None = None) -> Float[Tensor, "L B K D"]:
+        return self.pool_with(num_steps).trace(places).templates[1:]
 
-    def trace(self, places: Places) -> Trace:
-        return self.pool.trace(places.elements)
+    def trace(self, places: Float[Tensor, "B N D"]) -> Trace:
+        return self.pool.trace(places)
 
     def pool_with(self, num_steps: int | None) -> PicasoPool | SlotAttention:
         """Return the pool with another number of steps and the same weights."""
@@ -106,7 +105,7 @@ class CascadeDecoder(PoolDecoder):
         norm: Layer norm after each sum of the block.
 
     Example:
-        >>> places = Places(torch.randn(2, 9, 8), torch.randn(9, 8), torch.rand(9, 2))
+        >>> places = torch.randn(2, 9, 8)
         >>> decoder = CascadeDecoder(8, num_objects=3, num_heads=2)
         >>> decoder(places).shape, decoder.each_step(places, num_steps=5).shape
         (torch.Size([2, 3, 8]), torch.Size([5, 2, 3, 8]))
@@ -146,13 +145,13 @@ class AttentionDecoder(SceneDecoder):
         self.pool = AttentionPool(dim, num_templates=num_objects, num_heads=num_heads, form=form, norm=norm)
         self.mixing = SelfAttention(dim, dim, num_heads=num_heads, form=form, norm=norm)
 
-    def forward(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "B K D"]:
+    def forward(self, places: Float[Tensor, "B N D"], num_steps: int | None = None) -> Float[Tensor, "B K D"]:
         if num_steps is not None:
             raise ValueError(f"AttentionDecoder has no steps; got num_steps={num_steps}. Leave it out.")
-        return self.mixing(self.pool(places.elements))
+        return self.mixing(self.pool(places))
 
-    def trace(self, places: Places) -> Trace:
-        return self.pool.trace(places.elements)
+    def trace(self, places: Float[Tensor, "B N D"]) -> Trace:
+        return self.pool.trace(places)
 
 
 class SlotDecoder(PoolDecoder):
@@ -175,7 +174,7 @@ class DescentDecoder(SceneDecoder):
 
     Args:
         dim: Features of a place, in and out.
-        num_places: Places of an image.
+        num_places: Float[Tensor, "B N D"] of an image.
         num_objects: Vectors per image.
         num_steps: Steps of gradient descent.
         implicit: iDSPN: implicit gradients, momentum, clipping and a bounded encoder; False is DSPN.
@@ -193,10 +192,10 @@ class DescentDecoder(SceneDecoder):
             momentum=0.8 if implicit else 0.0, step_size=0.2 if implicit else 1.0, clip=10.0 if implicit else 0.0,
         )  # fmt: skip
 
-    def forward(self, places: Places, num_steps: int | None = None) -> Float[Tensor, "B K D"]:
-        if (count := places.elements.shape[1]) != self.num_places:
+    def forward(self, places: Float[Tensor, "B N D"], num_steps: int | None = None) -> Float[Tensor, "B K D"]:
+        if (count := places.shape[1]) != self.num_places:
             raise ValueError(f"DescentDecoder: images must have num_places={self.num_places} places; got {count}.")
-        return self.descent(self.summary(places.elements), num_steps=self.count_steps(num_steps))
+        return self.descent(self.summary(places), num_steps=self.count_steps(num_steps))
 
 
 class Summary(nn.Module):
