@@ -227,7 +227,7 @@ def test_own_runs_are_shown_whatever_their_profile_and_committed_records_are_not
     page = html.unescape((clone / "report/index.html").read_text())
     assert origin in page
     assert "committed" not in page
-    assert page.count(f"<td>{profile}</td>") == 2  # the list of runs
+    assert page.count(f'data-column="profile">{profile}</td>') == 2  # the list of runs
 
 
 @pytest.mark.parametrize("arguments", [[], ["--records"], ["--runs", "results/runs"], ["--profile", "quick"]])

@@ -120,7 +120,7 @@ def test_the_notes_say_whether_the_cascade_is_worth_its_steps_where_both_rows_ar
     assert not any("AE + PB1" in note for note in notes)
     seeded = [*REAL, record("pb3", "azimuth", 0.60, real=True, seed=1)]
     (told,) = (note for note in table_3(seeded, "small-norb").notes if "minus Set Transformer" in note)
-    assert told == "AE + PB3 minus Set Transformer: novel azimuths -1.0 [-125.8, +123.8]."
+    assert told == "AE + PB3 minus Set Transformer: novel azimuths -1.0 [-122.9, +120.9]."
 
 
 def test_without_runs_there_is_no_table():
