@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from scipy import stats
 
 from picaset.lab.experiments import STUDY, experiment
@@ -17,7 +18,9 @@ from picaset.lab.reports.study import (
     claims_table,
     compare,
     count_verdicts,
+    draw_cascade_costs,
     draw_gains,
+    read_step_costs,
     study_tables,
 )
 from picaset.lab.reports.verdicts import Difference
@@ -127,6 +130,26 @@ def test_gains_are_drawn_where_two_seeds_of_both_exist(tmp_path):
     assert draw_gains(runs("pb3", 0.8, 0.82), tmp_path) == {}
     ((_, paths),) = draw_gains([*runs("pb3", 0.8, 0.82), *runs("set-transformer", 0.7, 0.72)], tmp_path).items()
     assert all(path.stat().st_size > 1000 for path in paths)
+
+
+def test_the_cost_of_a_cascade_is_that_of_all_its_training_steps(tmp_path, monkeypatch):
+    def clustered(arm: str, seed: int) -> Record:
+        result = {"moves": [{"oracle": -1.4, "log_likelihood": {"0": -1.7 - 0.01 * seed}}]}
+        return Record(Path(arm), experiment(f"clustering-cascade-{arm}", profile="study", seed=seed), {}, result, [])
+
+    records = [clustered(arm, seed) for arm in ("steps1", "steps2", "induced-steps1") for seed in range(2)]
+    assert draw_cascade_costs(records, {}, tmp_path) == {}
+    drawn = list[tuple[list[float], list[float]]]()
+    draw = Axes.errorbar
+    monkeypatch.setattr(
+        Axes, "errorbar", lambda self, x, y, **options: (drawn.append((x, y)), draw(self, x, y, **options))
+    )
+    draw_cascade_costs(records, {"steps1": 6.0, "steps2": 9.0, "induced-steps1": 12.0}, tmp_path)
+    assert drawn[0] == ([1.0, 1.5], pytest.approx([0.305, 0.305]))  # 10 000 steps of 6 ms are a minute
+    assert drawn[-1][0] == [2.0]
+    assert read_step_costs(tmp_path) == {}
+    (tmp_path / "cascade_cost__abacus.json").write_text('{"rows": [{"arm": "steps1", "milliseconds": 6.0}]}')
+    assert read_step_costs(tmp_path) == {"steps1": 6.0}
 
 
 def test_the_page_opens_with_the_claims(tmp_path):

@@ -14,7 +14,14 @@ from picaset.lab.reports.odd_one_out import ODD_ONE_OUT
 from picaset.lab.reports.page import Figures, Reporter, Section, write_page
 from picaset.lab.reports.records import COMMITTED, OnSkip, Record, find_records, profiles_of, reason_of, require_fields
 from picaset.lab.reports.scenes import SCENES
-from picaset.lab.reports.study import claims_table, count_verdicts, draw_gains, study_tables
+from picaset.lab.reports.study import (
+    claims_table,
+    count_verdicts,
+    draw_cascade_costs,
+    draw_gains,
+    read_step_costs,
+    study_tables,
+)
 from picaset.lab.reports.table import Table
 from picaset.lab.reports.viewpoints import VIEWPOINTS
 
@@ -130,9 +137,8 @@ def build_claims(records: Sequence[Record], folder: Path) -> list[Section]:
         "What the paper claims, what these runs measured, and a verdict by a rule that was fixed before the runs: see "
         "docs/reproduction.md. Below: what each pool adds to the same network, everything else equal."
     )
-    return [
-        Section("claims", "The claims of the paper", text, count_verdicts(table), [table], draw_gains(records, folder))
-    ]
+    figures = draw_gains(records, folder) | draw_cascade_costs(records, read_step_costs(), folder)
+    return [Section("claims", "The claims of the paper", text, count_verdicts(table), [table], figures)]
 
 
 def build_section(

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from picaset.figures import COLOURS, new_figure, write_figure
+from picaset.files import read_json
 from picaset.lab.experiments.study import CASCADES
 from picaset.lab.reports.clustering import likelihoods, oracle
 from picaset.lab.reports.curves import GRID, REFERENCE
 from picaset.lab.reports.page import Figures
 from picaset.lab.reports.published import TABLE_2, TABLE_3, TABLE_4, TABLE_5
-from picaset.lab.reports.records import Record, runs_named
+from picaset.lab.reports.records import COMMITTED, Record, runs_named
 from picaset.lab.reports.table import Cell, Table, format_mean, group_digits, row_heading
 from picaset.lab.reports.verdicts import MIN_RUNS, SHARE, Difference
 from picaset.lab.tasks.clustering import SHIFTS
@@ -328,6 +329,55 @@ def study_tables(records: Sequence[Record], kind: str) -> list[Table]:
     """Build the tables of the study that belong to a task."""
     comparisons = [comparison for comparison in (*COMPARISONS, CASCADE) if comparison.kind == kind]
     return [table for comparison in comparisons if (table := comparison.table(records)) is not None]
+
+
+def read_step_costs(results: Path = COMMITTED.parent) -> dict[str, float]:
+    """Return the milliseconds of a training step of each arm of the sweep, as ``benchmarks.cascade_cost`` measured."""
+    for path in sorted(results.glob("cascade_cost__*.json"), reverse=True):
+        return {row["arm"]: row["milliseconds"] for row in read_json(path)["rows"]}
+    return {}
+
+
+FAMILIES = {
+    "": "last step trained",
+    "-mixing": "last step trained, templates mix",
+    "-every": "every step trained",
+    "-every-mixing": "every step trained, templates mix",
+}
+
+
+def draw_cascade_costs(records: Sequence[Record], costs: Mapping[str, float], folder: Path) -> Figures:
+    """Draw the quality of the arms of the sweep against the time of their training, a line for each kind of cascade."""
+    values = {
+        arm: [BELOW_ORACLE.read(record) for record in runs]
+        for arm, runs in CASCADE.runs(records).items()
+        if arm in costs
+    }
+    if not values:
+        return {}
+    steps = CASCADE.runs(records)[next(iter(values))][0].experiment.training.steps
+    figure = new_figure(8, 4.6)
+    axis = figure.subplots()
+    families = {
+        label: [arm for arm in values if arm.removeprefix(arm.split("-")[0]) == suffix and arm.startswith("steps")]
+        for suffix, label in FAMILIES.items()
+    } | {"induced encoder before the cascade": [arm for arm in values if arm.startswith("induced-")]}
+    for colour, (label, arms) in zip(COLOURS, families.items(), strict=False):
+        minutes = [costs[arm] * steps / 60_000 for arm in arms]
+        means = [statistics.fmean(values[arm]) for arm in arms]
+        spreads = [statistics.stdev(values[arm]) if len(values[arm]) > 1 else 0.0 for arm in arms]
+        axis.errorbar(minutes, means, yerr=spreads, marker="o", capsize=3, color=colour, label=label)
+        for arm, across, mean in zip(arms, minutes, means, strict=True):
+            count = arm.removeprefix("induced-").split("-")[0].removeprefix("steps")
+            axis.annotate(count, (across, mean), textcoords="offset points", xytext=(4, 4), fontsize=8)
+    axis.set(xlabel="training, minutes of one thread", ylabel="nats below the oracle")
+    axis.grid(color=GRID)
+    axis.legend(frameon=False, fontsize=8)
+    caption = (
+        "Clustering without an encoder: quality against the cost of training, numbers are steps of the cascade. Lower "
+        "and further left is better; bars are standard deviations over seeds."
+    )
+    return {caption: write_figure(figure, folder, "cascade_costs")}
 
 
 def draw_gains(records: Sequence[Record], folder: Path) -> Figures:
