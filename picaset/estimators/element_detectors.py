@@ -1,6 +1,6 @@
 """Statistical detectors of anomalous elements, each of which judges an element by the other elements of its set.
 
-    mahalanobis    robust Mahalanobis distance, with what is common to all sets (:mod:`picaset.estimators.gaussian_sets`)
+    mahalanobis    robust Mahalanobis distance, by a model of what sets have in common (``gaussian_sets.py``)
     density        kernel density of the other elements of the set, with one bandwidth for all sets
     lof            local outlier factor (Breunig et al., 2000), by scikit-learn
     forest         isolation forest (Liu et al., 2008), by scikit-learn
@@ -83,7 +83,9 @@ class StatisticalDetectors:
             "forest": lambda elements: -IsolationForest(random_state=self.seed).fit(elements).score_samples(elements),
         }
         # Of fewer elements none can be told from the others.
-        return [one_set[member](elements) if len(elements) >= MIN_SIZE else np.zeros(len(elements)) for elements in sets]
+        return [
+            one_set[member](elements) if len(elements) >= MIN_SIZE else np.zeros(len(elements)) for elements in sets
+        ]
 
     def score_mahalanobis(self, sets: Sequence[Floats]) -> list[Floats]:
         result = [np.zeros(0)] * len(sets)

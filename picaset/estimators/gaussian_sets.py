@@ -199,9 +199,7 @@ def student_log_density(squared: Tensor, dof: Tensor, log_det: Tensor, dim: int)
     return constant - log_det / 2 - (dof + dim) / 2 * torch.log1p(squared / dof)
 
 
-def largest(
-    values: Float[Tensor, "B N"], count: Int[Tensor, " B"], mask: Bool[Tensor, "B N"]
-) -> Float[Tensor, "B N"]:
+def largest(values: Float[Tensor, "B N"], count: Int[Tensor, " B"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B N"]:
     """Return one for the ``count`` largest values of each set, else zero."""
     ranks = values.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True).argsort(dim=1)
     return ((ranks < count[:, None]) & mask).double()
