@@ -111,19 +111,29 @@ def combine_detectors(
     return single
 
 
-def choose_threshold(scores: Floats, anomalous_scores: Floats) -> float:
-    """Return the threshold with the best expected F1 score, or one above all scores if it would be wrong too often.
+def choose_threshold(score: ScoreFunction, sets: Sequence[Floats], *, seed: int) -> float:
+    """Return the threshold of a detector for sets, from the scores that anomalies planted at random places have."""
+    generator = np.random.default_rng(seed)
+    planted, labels = plant_anomalies(sets, [generator.random(len(elements)) for elements in sets], generator=generator)
+    anomalous = np.concatenate(score(planted))[np.concatenate(labels)]
+    return best_threshold(np.concatenate(score(sets)), anomalous)
+
+
+def best_threshold(scores: Floats, anomalous_scores: Floats) -> float:
+    """Return the threshold with the best expected F1 score, or one above all scores if too much would be wrong.
 
     The share of anomalies is the largest that the scores allow: of a share p, at least p times the fraction of
-    ``anomalous_scores`` above a value lie above this value, for every value. Below a precision of one half, nothing is
-    an anomaly.
+    ``anomalous_scores`` above a value lie above this value, for every value. Where half of the elements above would not
+    be anomalies, an element is none.
     """
     ordered = np.sort(scores)[::-1]
-    counts = np.arange(1, len(ordered) + 1)
-    recall = 1 - np.searchsorted(np.sort(anomalous_scores), ordered) / len(anomalous_scores)
-    upper = (counts + np.sqrt(counts) + 1) / len(ordered)  # counts are random; one standard deviation more
+    counts, num_planted = np.arange(1, len(ordered) + 1), len(anomalous_scores)
+    recall = 1 - np.searchsorted(np.sort(anomalous_scores), ordered) / num_planted
+    # Both counts are random: one standard deviation more of the one, and less of the other.
+    upper = (counts + np.sqrt(counts) + 1) / len(ordered)
+    lower = np.maximum(recall - np.sqrt(recall * (1 - recall) / num_planted) - 1 / num_planted, 0)
     share = min(MAX_SHARE, float(np.min(upper / np.maximum(recall, 1e-9))))
-    precision = np.minimum(share * recall * len(ordered) / counts, 1.0)
+    precision = share * lower * len(ordered) / counts
     f1 = np.where(precision >= 0.5, 2 * share * recall / (share + counts / len(ordered)), 0.0)
     last = int(f1.argmax())
     if f1[last] == 0:

@@ -48,8 +48,8 @@ MAX_SETS_FOREST, MIN_SIZE_FOREST = 100, 32
 """Number of sets up to which, and median size from which, ``method="auto"`` tries isolation forests."""
 VALIDATION_FRACTION = 0.25
 """Share of the sets with which ``method="auto"`` compares the network; it does not train on them."""
-MAX_TRIAL_ELEMENTS, MAX_TRIAL_SIZE = 50_000, 2000
-"""Maximum number of elements, in all sets and in one, with which detectors are compared."""
+MAX_TRIAL_SETS, MAX_TRIAL_ELEMENTS, MAX_TRIAL_SIZE = 300, 50_000, 2000
+"""Maximum number of sets, of elements in all sets, and of elements in one, with which detectors are compared."""
 
 
 class SetAnomalyDetector(SetNetworkEstimator):
@@ -300,8 +300,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
         else:
             best = max(names, key=lambda name: self.report_[name])
             self._weights = {best: Weight.of(trials[best].scores)}
-        trial = try_detector(self._score, examples, seed=seed)
-        self._offset = choose_threshold(trial.scores, trial.planted_scores[trial.labels])
+        self._offset = choose_threshold(self._score, examples, seed=seed)
         self._print(f"chosen: {', '.join(self.members_)}")
 
     def _try(self, name: str, sets: Sequence[Floats], *, seed: int) -> Trial:
@@ -376,9 +375,9 @@ class SetAnomalyDetector(SetNetworkEstimator):
 
 
 def trial_sets(sets: Sequence[Floats], *, generator: np.random.Generator) -> list[Floats]:
-    """Draw sets with which detectors are compared, of at most ``MAX_TRIAL_ELEMENTS`` elements in total."""
+    """Draw sets with which detectors are compared."""
     examples, total = list[Floats](), 0
-    for index in generator.permutation(len(sets)):
+    for index in generator.permutation(len(sets))[:MAX_TRIAL_SETS]:
         elements = sets[int(index)]
         examples.append(elements[np.sort(generator.permutation(len(elements))[:MAX_TRIAL_SIZE])])
         total += len(examples[-1])
