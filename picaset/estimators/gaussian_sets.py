@@ -29,7 +29,7 @@ KEPT = 0.75
 """Minimum share of its elements from which the mean and the covariance of a set are estimated."""
 TAIL = 0.01
 """Elements beyond this tail probability do not contribute to the estimate of their set, as far as ``KEPT`` allows."""
-NUM_STARTS, LARGE = 6, 2000
+NUM_STARTS, LARGE = 6, 100
 """Number of starts of the search for typical elements; two for sets of more than ``LARGE`` elements."""
 NUM_STEPS = 4
 """Number of concentration steps from each start."""
@@ -46,10 +46,12 @@ class Moments(NamedTuple):
 
 
 class Densities(NamedTuple):
-    """Log density of each element given the other elements of its set, and the tail probability of its distance."""
+    """Log density of each element given the other elements of its set."""
 
     log_density: Float[Tensor, "B N"]
-    tail: Float[Tensor, "B N"]
+    squared: Float[Tensor, "B N"]
+    """Squared Mahalanobis distance; divided by D, it has an F distribution with D and ``dof`` degrees of freedom."""
+    dof: Float[Tensor, "B N"]
 
 
 class GaussianSets(NamedTuple):
@@ -102,7 +104,7 @@ class GaussianSets(NamedTuple):
         scale = (strength + 1) / (strength * dof)
         squared = ratio.square() * distance / remainder / scale
         log_density = student_log_density(squared, dof, log_det + remainder.log() + dim * scale.log(), dim)
-        return Densities(log_density, torch.as_tensor(f_tail(dim, dof.numpy(), (squared / dim).numpy())))
+        return Densities(log_density, squared, dof)
 
     def prior_log_density(self, elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B N"]:
         """Return the log density of each element of an unknown set."""
@@ -137,7 +139,8 @@ class GaussianSets(NamedTuple):
             best = torch.where((value > best_value)[:, None], weights, best)
             best_value = torch.maximum(value, best_value)
         for _ in range(3):
-            log_density, tail = self.densities(elements, best)
+            log_density, squared, dof = self.densities(elements, best)
+            tail = torch.as_tensor(f_tail(elements.shape[2], dof.numpy(), (squared / elements.shape[2]).numpy()))
             best = torch.maximum(((tail > TAIL) & mask).double(), largest(log_density, kept, mask))
         return best
 
