@@ -61,7 +61,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
     means *as if from another set*. A few elements of the training sets may be anomalous themselves. Sets may have any
     sizes, and new sets are scored without training.
 
-    ``decision_scores_``, ``labels_``, ``threshold_`` and ``decision_function`` are those of PyOD, with one array per set.
+    ``decision_scores_``, ``labels_``, ``threshold_`` and ``decision_function`` are those of PyOD, one array per set.
 
     Args:
         method: ``"auto"``; or one of the statistics ``"mahalanobis"`` (robust distance, with what sets have in common),
