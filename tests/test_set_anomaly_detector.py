@@ -190,7 +190,11 @@ def test_the_network_is_trained_where_statistics_do_not_suffice_and_used_only_if
     detector = SetAnomalyDetector(dim=8, max_iter=2, random_state=0).fit(sets)
     assert "network" in detector.report_
     assert np.concatenate(detector.labels_).sum() <= 5
-    monkeypatch.setattr(set_anomaly_detector, "combine_detectors", lambda *_: ({"network": Weight(0.0, 1.0)}, 1.0))
+
+    def prefer_the_network(_, trials):
+        return {"network" if "network" in trials else "mahalanobis": Weight(0.0, 1.0)}, 1.0
+
+    monkeypatch.setattr(set_anomaly_detector, "combine_detectors", prefer_the_network)
     monkeypatch.setattr(Trial, "average_precision", 0.5)
     used = SetAnomalyDetector(dim=8, max_iter=2, random_state=0).fit(sets)
     assert list(used.members_) == ["network"]
