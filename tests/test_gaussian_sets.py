@@ -54,7 +54,9 @@ def test_the_density_without_a_set_is_the_student_t_of_the_prior():
     shape = prior.scatter.numpy() * (1 + float(prior.strength)) / (float(prior.strength) * dof)
     expected = multivariate_t(prior.mean.numpy(), shape, df=dof).logpdf(elements[0].numpy())
     assert_close(prior.prior_log_density(elements)[0], torch.as_tensor(expected))
-    assert_close(prior.densities(elements, torch.zeros(1, 4, dtype=torch.float64)).log_density[0], torch.as_tensor(expected))
+    assert_close(
+        prior.densities(elements, torch.zeros(1, 4, dtype=torch.float64)).log_density[0], torch.as_tensor(expected)
+    )
 
 
 def test_padding_and_the_order_of_the_elements_change_no_score():

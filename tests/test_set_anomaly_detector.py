@@ -23,14 +23,7 @@ from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.estimators.synthetic_anomalies import labelled_examples, swapped_examples
 from picaset.tables.example_shelves import draw_sets_along_lines, example_shelves
 
-
-PASS_A_TABLE = """
-fit_score_takes_y estimators_overwrite_params dont_overwrite_parameters estimators_fit_returns_self readonly_memmap_input
-n_features_in_after_fitting positive_only_tag_during_fit estimators_dtypes complex_data dtype_object
-estimators_empty_data_messages pipeline_consistency estimators_nan_inf estimator_sparse_array estimator_sparse_matrix
-estimators_pickle f_contiguous_array_estimator methods_sample_order_invariance methods_subset_invariance fit2d_1sample
-fit2d_1feature dict_unchanged fit_idempotent fit_check_is_fitted n_features_in fit2d_predict1d
-""".split()
+PASS_A_TABLE = ["fit_score_takes_y", "estimators_overwrite_params", "dont_overwrite_parameters", "estimators_fit_returns_self", "readonly_memmap_input", "n_features_in_after_fitting", "positive_only_tag_during_fit", "estimators_dtypes", "complex_data", "dtype_object", "estimators_empty_data_messages", "pipeline_consistency", "estimators_nan_inf", "estimator_sparse_array", "estimator_sparse_matrix", "estimators_pickle", "f_contiguous_array_estimator", "methods_sample_order_invariance", "methods_subset_invariance", "fit2d_1sample", "fit2d_1feature", "dict_unchanged", "fit_idempotent", "fit_check_is_fitted", "n_features_in", "fit2d_predict1d"]
 """Checks of scikit-learn that fit one table, where this estimator takes a list of sets."""
 
 
@@ -121,7 +114,10 @@ def test_the_same_seed_gives_the_same_detector_and_leaves_the_random_numbers_of_
     first, again = (SetAnomalyDetector(method="network", dim=8, max_iter=3, random_state=4).fit(sets) for _ in range(2))
     assert first.loss_curve_ == again.loss_curve_
     assert torch.equal(torch.get_rng_state(), before)
-    assert SetAnomalyDetector(method="network", dim=8, max_iter=3, random_state=5).fit(sets).loss_curve_ != first.loss_curve_
+    assert (
+        SetAnomalyDetector(method="network", dim=8, max_iter=3, random_state=5).fit(sets).loss_curve_
+        != first.loss_curve_
+    )
 
 
 def test_a_verbose_fit_tells_how_far_it_is_and_is_silent_otherwise(capsys):
@@ -219,7 +215,11 @@ def test_a_statistic_can_be_chosen_saved_and_read_back(method, tmp_path):
 def test_labels_and_scores_of_the_sets_in_fit_are_kept():
     detector, sets = chosen(), training_sets()
     for scores, labels, again, odd in zip(
-        detector.decision_scores_, detector.labels_, detector.decision_function(sets), detector.predict(sets), strict=True
+        detector.decision_scores_,
+        detector.labels_,
+        detector.decision_function(sets),
+        detector.predict(sets),
+        strict=True,
     ):
         assert np.allclose(scores, again)
         assert np.array_equal(labels, odd.astype(int))
@@ -394,7 +394,10 @@ def test_the_command_scores_every_row_and_names_the_most_suspicious_of_every_set
         (["{}", "--detector", "nowhere"], "estimator.json does not exist"),
         (["{}", "--columns", "shelf"], "--columns must not include shelf, which is the column of --set."),
         (["{}", "--save", "{}"], "--save must be a folder; "),
-        (["{}", "--device", "abacus"], "device must be one that PyTorch has on this machine, such as 'cpu'; got 'abacus'"),
+        (
+            ["{}", "--device", "abacus"],
+            "device must be one that PyTorch has on this machine, such as 'cpu'; got 'abacus'",
+        ),
         (["{}", "--contamination", "2"], "contamination must be 'auto' or between 0 and 1; got 2"),
     ],
 )
@@ -438,4 +441,6 @@ def test_rows_with_missing_values_are_left_out_on_request_and_stay_in_the_file(t
 def test_a_missing_value_is_refused_with_its_line(tmp_path, capsys):
     (tmp_path / "books.csv").write_text("shelf,age\na,1\na,\nb,2\n")
     assert main(["odd", str(tmp_path / "books.csv"), "--set", "shelf"]) == 1
-    assert "line 3: a value is missing (as in 1 of 3 rows); fill it in, or use --drop-missing." in capsys.readouterr().err
+    assert (
+        "line 3: a value is missing (as in 1 of 3 rows); fill it in, or use --drop-missing." in capsys.readouterr().err
+    )
