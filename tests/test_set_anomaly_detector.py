@@ -23,7 +23,34 @@ from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.estimators.synthetic_anomalies import labelled_examples, swapped_examples
 from picaset.tables.example_shelves import draw_sets_along_lines, example_shelves
 
-PASS_A_TABLE = ["fit_score_takes_y", "estimators_overwrite_params", "dont_overwrite_parameters", "estimators_fit_returns_self", "readonly_memmap_input", "n_features_in_after_fitting", "positive_only_tag_during_fit", "estimators_dtypes", "complex_data", "dtype_object", "estimators_empty_data_messages", "pipeline_consistency", "estimators_nan_inf", "estimator_sparse_array", "estimator_sparse_matrix", "estimators_pickle", "f_contiguous_array_estimator", "methods_sample_order_invariance", "methods_subset_invariance", "fit2d_1sample", "fit2d_1feature", "dict_unchanged", "fit_idempotent", "fit_check_is_fitted", "n_features_in", "fit2d_predict1d"]
+PASS_A_TABLE = [
+    "fit_score_takes_y",
+    "estimators_overwrite_params",
+    "dont_overwrite_parameters",
+    "estimators_fit_returns_self",
+    "readonly_memmap_input",
+    "n_features_in_after_fitting",
+    "positive_only_tag_during_fit",
+    "estimators_dtypes",
+    "complex_data",
+    "dtype_object",
+    "estimators_empty_data_messages",
+    "pipeline_consistency",
+    "estimators_nan_inf",
+    "estimator_sparse_array",
+    "estimator_sparse_matrix",
+    "estimators_pickle",
+    "f_contiguous_array_estimator",
+    "methods_sample_order_invariance",
+    "methods_subset_invariance",
+    "fit2d_1sample",
+    "fit2d_1feature",
+    "dict_unchanged",
+    "fit_idempotent",
+    "fit_check_is_fitted",
+    "n_features_in",
+    "fit2d_predict1d",
+]
 """Checks of scikit-learn that fit one table, where this estimator takes a list of sets."""
 
 
