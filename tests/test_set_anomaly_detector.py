@@ -9,14 +9,49 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.covariance import MinCovDet
 from sklearn.ensemble import IsolationForest
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import average_precision_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import picaset
 from picaset.cli import main
+from picaset.estimators import set_anomaly_detector
+from picaset.estimators.detector_selection import Trial, Weight
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.estimators.synthetic_anomalies import labelled_examples, swapped_examples
 from picaset.tables.example_shelves import draw_sets_along_lines, example_shelves
+
+PASS_A_TABLE = [
+    "fit_score_takes_y",
+    "estimators_overwrite_params",
+    "dont_overwrite_parameters",
+    "estimators_fit_returns_self",
+    "readonly_memmap_input",
+    "n_features_in_after_fitting",
+    "positive_only_tag_during_fit",
+    "estimators_dtypes",
+    "complex_data",
+    "dtype_object",
+    "estimators_empty_data_messages",
+    "pipeline_consistency",
+    "estimators_nan_inf",
+    "estimator_sparse_array",
+    "estimator_sparse_matrix",
+    "estimators_pickle",
+    "f_contiguous_array_estimator",
+    "methods_sample_order_invariance",
+    "methods_subset_invariance",
+    "fit2d_1sample",
+    "fit2d_1feature",
+    "dict_unchanged",
+    "fit_idempotent",
+    "fit_check_is_fitted",
+    "n_features_in",
+    "fit2d_predict1d",
+]
+"""Checks of scikit-learn that fit one table, where this estimator takes a list of sets."""
 
 
 @cache
@@ -28,7 +63,30 @@ def training_sets() -> list[np.ndarray]:
 @cache
 def fitted() -> SetAnomalyDetector:
     """Learned from contaminated sets: one element of each does not belong, and nothing says which."""
-    return SetAnomalyDetector(max_iter=400, random_state=0).fit(training_sets())
+    return SetAnomalyDetector(method="network", max_iter=400, random_state=0).fit(training_sets())
+
+
+@cache
+def chosen() -> SetAnomalyDetector:
+    """The default: a detector chosen by planted anomalies."""
+    return SetAnomalyDetector(random_state=0).fit(training_sets())
+
+
+def groups(*, swapped: int, clusters: bool = False) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Groups of 40 to 80 rows, each with its own centre and shape; some rows are from other groups."""
+    generator = np.random.default_rng(7)
+    sets = list[np.ndarray]()
+    for _ in range(16):
+        rows = generator.normal(size=(int(generator.integers(40, 81)), 3))
+        if clusters:
+            rows = 3 * generator.normal(size=(3, 3))[generator.integers(3, size=len(rows))] + rows / 5
+        sets.append(2 * generator.normal(size=3) + rows @ generator.normal(size=(3, 3)))
+    mixed, odd = [rows.copy() for rows in sets], [np.zeros(len(rows), dtype=bool) for rows in sets]
+    for index, rows in enumerate(mixed):
+        for row in generator.choice(len(rows), swapped, replace=False):
+            other = sets[(index + int(generator.integers(1, 16))) % 16]
+            rows[row], odd[index][row] = other[generator.integers(len(other))], True
+    return mixed, odd
 
 
 def found(scores: list[np.ndarray], odd: np.ndarray) -> float:
@@ -50,12 +108,13 @@ def test_planted_elements_are_found_in_sets_of_other_sizes_than_in_training(size
     assert ours > 2 * max(by_row, by_distance)
 
 
-def test_scores_follow_the_order_of_the_elements_and_know_nothing_of_other_sets():
+@pytest.mark.parametrize("detector", [fitted, chosen])
+def test_scores_follow_the_order_of_the_elements_and_know_nothing_of_other_sets(detector):
     sets, _ = draw_sets_along_lines(3, 9, generator=np.random.default_rng(1))
     order = np.random.default_rng(2).permutation(9)
-    expected = fitted().score_elements(sets)
-    assert np.allclose(fitted().score_elements([sets[0][order]])[0], expected[0][order], atol=1e-4)
-    assert np.allclose(fitted().score_elements(sets[::-1])[0], expected[2], atol=1e-4)
+    expected = detector().score_elements(sets)
+    assert np.allclose(detector().score_elements([sets[0][order]])[0], expected[0][order], atol=1e-4)
+    assert np.allclose(detector().score_elements(sets[::-1])[0], expected[2], atol=1e-4)
 
 
 def test_sets_of_any_size_are_scored_at_once():
@@ -72,24 +131,27 @@ def test_odd_is_what_scores_above_the_threshold():
 
 def test_a_given_contamination_is_the_share_called_odd():
     sets, _ = draw_sets_along_lines(30, 10, generator=np.random.default_rng(1))
-    detector = SetAnomalyDetector(dim=8, max_iter=3, contamination=0.1, random_state=0)
+    detector = SetAnomalyDetector(contamination=0.1, random_state=0)
     assert np.concatenate(detector.fit_predict(sets)).mean() == pytest.approx(0.1, abs=0.01)
 
 
 def test_the_same_seed_gives_the_same_detector_and_leaves_the_random_numbers_of_others_alone():
     sets = training_sets()[:20]
     before = torch.get_rng_state()
-    first, again = (SetAnomalyDetector(dim=8, max_iter=3, random_state=4).fit(sets) for _ in range(2))
+    first, again = (SetAnomalyDetector(method="network", dim=8, max_iter=3, random_state=4).fit(sets) for _ in range(2))
     assert first.loss_curve_ == again.loss_curve_
     assert torch.equal(torch.get_rng_state(), before)
-    assert SetAnomalyDetector(dim=8, max_iter=3, random_state=5).fit(sets).loss_curve_ != first.loss_curve_
+    assert (
+        SetAnomalyDetector(method="network", dim=8, max_iter=3, random_state=5).fit(sets).loss_curve_
+        != first.loss_curve_
+    )
 
 
 def test_a_verbose_fit_tells_how_far_it_is_and_is_silent_otherwise(capsys):
     sets = list(np.random.default_rng(0).normal(size=(4, 5, 2)))
-    SetAnomalyDetector(dim=8, num_heads=1, max_iter=20, random_state=0).fit(sets)
+    SetAnomalyDetector(method="network", dim=8, num_heads=1, max_iter=20, random_state=0).fit(sets)
     assert capsys.readouterr() == ("", "")
-    SetAnomalyDetector(dim=8, num_heads=1, max_iter=20, random_state=0, verbose=True).fit(sets)
+    SetAnomalyDetector(method="network", dim=8, num_heads=1, max_iter=20, random_state=0, verbose=True).fit(sets)
     told = capsys.readouterr()
     assert told.out == ""
     assert [line.split(",")[0] for line in told.err.splitlines()] == [
@@ -107,6 +169,102 @@ def test_labels_are_learned_where_there_are_any():
     new = [generator.normal(size=(11, 2)) for _ in range(40)]
     right = [(odd == (one[:, 0] > 1.2)).mean() for odd, one in zip(detector.predict(new), new, strict=True)]
     assert np.mean(right) > 0.93
+
+
+@pytest.mark.as_installed
+@pytest.mark.parametrize("size", [4, 8, 30])
+def test_the_default_finds_planted_elements_in_small_sets_without_training_a_network(size: int):
+    sets, odd = draw_sets_along_lines(60, size, generator=np.random.default_rng(size))
+    assert chosen().network_ is None
+    assert list(chosen().members_) == ["mahalanobis"]
+    assert found(chosen().score_elements(sets), odd) > 0.9
+    flagged = np.concatenate(chosen().predict(sets))
+    truth = np.concatenate([np.arange(size) == index for index in odd])
+    assert flagged[truth].mean() > 0.8
+    assert truth[flagged].mean() > 0.8
+
+
+@pytest.mark.as_installed
+def test_large_groups_are_searched_at_least_as_well_as_by_a_robust_covariance_of_each():
+    sets, odd = groups(swapped=2)
+    detector, truth = SetAnomalyDetector(random_state=0).fit(sets), np.concatenate(odd)
+    one_liner = np.concatenate([MinCovDet(random_state=0).fit(rows).mahalanobis(rows) for rows in sets])
+    ours = average_precision_score(truth, np.concatenate(detector.decision_scores_))
+    assert ours > average_precision_score(truth, one_liner) - 0.01
+    flagged = np.concatenate(detector.labels_) > 0
+    assert truth[flagged].mean() > 0.8
+    assert flagged[truth].mean() > 0.6
+    clean = SetAnomalyDetector(random_state=0).fit(groups(swapped=0)[0])
+    assert np.concatenate(clean.labels_).mean() < 0.01
+
+
+@pytest.mark.as_installed
+def test_groups_of_clusters_are_searched_by_density():
+    sets, odd = groups(swapped=2, clusters=True)
+    detector = SetAnomalyDetector(random_state=0).fit(sets)
+    assert "density" in detector.members_
+    assert average_precision_score(np.concatenate(odd), np.concatenate(detector.decision_scores_)) > 0.8
+
+
+@pytest.mark.as_installed
+def test_the_network_is_trained_where_statistics_do_not_suffice_and_used_only_if_it_is_better(monkeypatch, tmp_path):
+    generator = np.random.default_rng(0)
+    sets = list(generator.normal(size=(40, 6, 2)))  # nothing tells these sets apart
+    detector = SetAnomalyDetector(dim=8, max_iter=2, random_state=0).fit(sets)
+    assert "network" in detector.report_
+    assert np.concatenate(detector.labels_).sum() <= 5
+
+    def prefer_the_network(_, trials):
+        return {"network" if "network" in trials else "mahalanobis": Weight(0.0, 1.0)}, 1.0
+
+    monkeypatch.setattr(set_anomaly_detector, "combine_detectors", prefer_the_network)
+    monkeypatch.setattr(Trial, "average_precision", 0.5)
+    used = SetAnomalyDetector(dim=8, max_iter=2, random_state=0).fit(sets)
+    assert list(used.members_) == ["network"]
+    used.save(tmp_path)
+    assert np.array_equal(SetAnomalyDetector.load(tmp_path).score_elements(sets), used.score_elements(sets))
+
+
+@pytest.mark.parametrize("method", ["mahalanobis", "density", "lof", "forest"])
+def test_a_statistic_can_be_chosen_saved_and_read_back(method, tmp_path):
+    sets = training_sets()[:6]
+    detector = SetAnomalyDetector(method=method, random_state=0).fit(sets)
+    assert list(detector.members_) == [method]
+    detector.save(tmp_path / "detector")
+    assert os.listdir(tmp_path / "detector") == ["estimator.json"]
+    again = SetAnomalyDetector.load(tmp_path / "detector")
+    for one, other in zip(again.decision_function(sets), detector.decision_scores_, strict=True):
+        assert np.allclose(one, other)
+    assert all(np.array_equal(*pair) for pair in zip(again.predict(sets), detector.predict(sets), strict=True))
+    assert again.report_ == detector.report_
+
+
+def test_labels_and_scores_of_the_sets_in_fit_are_kept():
+    detector, sets = chosen(), training_sets()
+    for scores, labels, again, odd in zip(
+        detector.decision_scores_,
+        detector.labels_,
+        detector.decision_function(sets),
+        detector.predict(sets),
+        strict=True,
+    ):
+        assert np.allclose(scores, again)
+        assert np.array_equal(labels, odd.astype(int))
+        assert np.array_equal(labels, scores > detector.threshold_)
+
+
+def test_a_statistic_refuses_labels():
+    with pytest.raises(ValueError, match="method 'lof' does not learn from labels; use 'auto' or 'network'"):
+        SetAnomalyDetector(method="lof").fit(SOME, [[0, 0, 0, 1], [0, 1, 0]])
+
+
+@pytest.mark.as_installed
+@parametrize_with_checks(
+    [SetAnomalyDetector(method="mahalanobis")],
+    expected_failed_checks=lambda _: {f"check_{name}": "fits one table, not a list of sets" for name in PASS_A_TABLE},
+)
+def test_checks_of_scikit_learn_that_do_not_pass_a_table(estimator, check):
+    check(estimator)
 
 
 def test_an_element_of_another_set_is_swapped_in_and_marked():
@@ -148,6 +306,8 @@ def test_it_is_a_scikit_learn_estimator():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"method": "mean"}, "method must be one of 'auto', 'network', 'mahalanobis', .*; got 'mean'"),
+        ({"device": "abacus"}, "device must be one that PyTorch has on this machine, such as 'cpu'; got 'abacus'"),
         ({"pool": "mean"}, "pool must be one of 'generalized', 'picaso', 'attention'; got 'mean'"),
         ({"max_iter": 0}, "max_iter must be at least 1; got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0; got 0.0"),
@@ -159,7 +319,7 @@ def test_it_is_a_scikit_learn_estimator():
 @pytest.mark.as_installed
 def test_parameters_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        SetAnomalyDetector(**options).fit(training_sets()[:5])
+        SetAnomalyDetector(**{"method": "network"} | options).fit(training_sets()[:5])
 
 
 SOME = [np.zeros((4, 2)), np.ones((3, 2))]
@@ -242,7 +402,7 @@ def test_the_command_scores_every_row_and_names_the_most_suspicious_of_every_set
     assert [entry["score"] for entry in entries] == sorted((entry["score"] for entry in entries), reverse=True)
     with (tmp_path / "scores.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert rows[0].keys() == {"shelf", "age", "length", "depth", "score", "odd"}
+    assert rows[0].keys() == {"shelf", "age", "length", "depth", "belongs", "score", "odd"}
     with (tmp_path / "books.csv").open(newline="") as file:
         assert [row["age"] for row in csv.DictReader(file)] == [row["age"] for row in rows]
     for entry in entries:
@@ -259,6 +419,13 @@ def test_the_command_scores_every_row_and_names_the_most_suspicious_of_every_set
         (["{}", "--scores", "scores.txt"], "--scores must be a .csv file in a folder that exists; got scores.txt."),
         (["{}", "--columns", "age", "wings"], "has no column 'wings'"),
         (["{}", "--detector", "nowhere"], "estimator.json does not exist"),
+        (["{}", "--columns", "shelf"], "--columns must not include shelf, which is the column of --set."),
+        (["{}", "--save", "{}"], "--save must be a folder; "),
+        (
+            ["{}", "--device", "abacus"],
+            "device must be one that PyTorch has on this machine, such as 'cpu'; got 'abacus'",
+        ),
+        (["{}", "--contamination", "2"], "contamination must be 'auto' or between 0 and 1; got 2"),
     ],
 )
 def test_a_mistake_is_one_clear_line(tmp_path, capsys, arguments, message):
@@ -270,7 +437,37 @@ def test_a_mistake_is_one_clear_line(tmp_path, capsys, arguments, message):
     assert shown.count("\n") == 1
 
 
+@pytest.mark.as_installed
+def test_the_documented_example_finds_its_books(tmp_path, capsys):
+    assert main(["odd", "--example", "--scores", str(tmp_path / "scores.csv")]) == 0
+    shown = capsys.readouterr().out
+    assert "120 sets, 1087 rows, features age, length, depth; detector: mahalanobis" in shown
+    assert "note: columns that are not features: shelf, belongs" in shown
+    with (tmp_path / "scores.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    flagged = [row["odd"] == "1" for row in rows]
+    misplaced = [row["belongs"] == "elsewhere" for row in rows]
+    assert sum(misplaced) == 120
+    assert sum(map(min, flagged, misplaced)) >= 115
+    assert sum(flagged) <= 122
+
+
+def test_rows_with_missing_values_are_left_out_on_request_and_stay_in_the_file(tmp_path, capsys):
+    lines = [f"{shelf},{index}.{shelf},{index % 3}" for shelf in range(4) for index in range(5)]
+    (tmp_path / "books.csv").write_text("\n".join(["shelf,age,depth", "1,,2", *lines, "9,4,1"]) + "\n")
+    arguments = ["odd", str(tmp_path / "books.csv"), "--set", "shelf", "--method", "mahalanobis", "--drop-missing"]
+    assert main([*arguments, "--scores", str(tmp_path / "scores.csv")]) == 0
+    shown = capsys.readouterr().out
+    assert "note: 1 rows with missing values are left out" in shown
+    assert "note: 1 sets have fewer than 3 rows, too few to say which is odd" in shown
+    with (tmp_path / "scores.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["score"] == "" for row in rows] == [True] + [False] * 21
+
+
 def test_a_missing_value_is_refused_with_its_line(tmp_path, capsys):
     (tmp_path / "books.csv").write_text("shelf,age\na,1\na,\nb,2\n")
     assert main(["odd", str(tmp_path / "books.csv"), "--set", "shelf"]) == 1
-    assert "line 3: a value is missing (as in 1 of 3 rows); fill it in or remove the row." in capsys.readouterr().err
+    assert (
+        "line 3: a value is missing (as in 1 of 3 rows); fill it in, or use --drop-missing." in capsys.readouterr().err
+    )

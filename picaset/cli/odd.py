@@ -3,10 +3,11 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from picaset.extras import require
@@ -20,32 +21,41 @@ MAX_PRINTED = 20
 class Odd:
     """Find the rows of a file that do not fit the other rows of their set.
 
-    Reads CSV (with or without a header), Parquet and NPY. The detector learns from the sets themselves which rows occur
-    together, so it needs many sets.
+    Reads CSV (with or without a header), Parquet and NPY. Several detectors are tried, and the one that best finds rows
+    that were moved from one set to another is used: a statistic, which takes seconds, or a network, which is trained
+    for a minute or two if the statistics find too few.
 
     Examples:
-        picaset odd --example --set shelf --steps 60 --scores scores.csv --save detector
-        picaset odd --example --set shelf --detector detector --json
+        picaset odd --example --scores scores.csv --save detector
+        picaset odd --example --detector detector --json
     """
 
     file: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = None
     """File with one element per row: .csv, .tsv, .txt, .parquet or .npy."""
     example: bool = False
-    """Use generated example data instead of a file."""
-    set: str
+    """Use generated example data instead of a file: books, most of which belong to their shelf."""
+    set: str | None = None
     """Column that names the set of a row."""
     columns: tuple[str, ...] = ()
     """Columns of the features; all numeric columns by default."""
+    method: Literal["auto", "mahalanobis", "density", "lof", "forest", "network"] = "auto"
+    """Detector; auto chooses."""
+    contamination: float | Literal["auto"] = "auto"
+    """Share of the rows that are odd, between 0 and 1; auto estimates it."""
+    drop_missing: bool = False
+    """Drop rows with missing values instead of raising an error."""
     detector: Path | None = None
-    """Score with a detector written by --save instead of training one."""
+    """Score with a detector written by --save instead of fitting one."""
     save: Path | None = None
     """Save the detector to this folder."""
     scores: Path | None = None
     """Write the rows and their scores to this CSV file."""
     steps: int = 1000
-    """Number of training steps; a thousand take a minute or two."""
+    """Number of training steps of the network."""
+    device: str = "cpu"
+    """Device of the network, such as cuda."""
     seed: int = 0
-    """Random seed of the training."""
+    """Random seed."""
     json: bool = False
     """Print the most suspicious row of every set as one JSON line, and nothing else."""
 
@@ -54,42 +64,66 @@ class Odd:
             raise ValueError("give either a file or --example.")
         if self.scores is not None and (self.scores.suffix != ".csv" or not self.scores.parent.is_dir()):
             raise ValueError(f"--scores must be a .csv file in a folder that exists; got {self.scores}.")
+        if self.save is not None and self.save.is_file():
+            raise ValueError(f"--save must be a folder; {self.save} is a file.")
         require("sklearn", extra="estimators", purpose="picaset odd")
         from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
         from picaset.estimators.suspicious_rows import find_suspicious_rows
         from picaset.tables.example_shelves import example_shelves
 
         table = example_shelves() if self.file is None else read_table(self.file)
+        set_column = self.set or ("shelf" if self.example else None)
+        if set_column is None:
+            raise ValueError(f"--set must name the column with the set of each row: one of {', '.join(table.columns)}.")
+        if set_column in self.columns:
+            raise ValueError(f"--columns must not include {set_column}, which is the column of --set.")
         if self.detector is None:
-            detector = SetAnomalyDetector(max_iter=self.steps, random_state=self.seed, verbose=not self.json)
+            detector = SetAnomalyDetector(
+                method=self.method, contamination=self.contamination, max_iter=self.steps, device=self.device,
+                random_state=self.seed, verbose=not self.json,
+            )  # fmt: skip
         else:
             detector = SetAnomalyDetector.load(self.detector)
         result = find_suspicious_rows(
-            table, detector, set_column=self.set, columns=self.columns, fitted=self.detector is not None
+            table,
+            detector,
+            set_column=set_column,
+            columns=self.columns,
+            drop_missing=self.drop_missing,
+            fitted=self.detector is not None,
         )
         if self.save is not None:
             detector.save(self.save)
         if self.scores is not None:
             result.write(self.scores)
-        entries = result.most_suspicious()
         if self.json:
-            print(json.dumps({"sets": entries}))
+            summary = {"detector": detector.members_, "planted": detector.report_, "threshold": detector.threshold_}
+            print(json.dumps(summary | {"sets": result.most_suspicious()}))
         else:
-            self.print_result(entries, result.columns)
+            self.print_result(result, detector)
         return 0
 
-    def print_result(self, entries: list[dict[str, Any]], columns: Any) -> None:
+    def print_result(self, result: Any, detector: Any) -> None:
         console = Console(highlight=False)
+        entries: list[dict[str, Any]] = result.most_suspicious()
+        num_odd, num_sets = sum(entry["all_odd"] for entry in entries), sum(entry["all_odd"] > 0 for entry in entries)
         console.print(
-            f"{len(entries)} sets, features {', '.join(columns)}; a score above 0 means more likely odd than not"
-        )
-        table = Table()
-        for name in ("set", "rows", "most suspicious", "score", "odd rows"):
-            table.add_column(name, justify="left" if name in ("set", "most suspicious") else "right")
-        for entry in entries[:MAX_PRINTED]:
-            table.add_row(
-                entry["set"], str(entry["rows"]), entry["place"], f"{entry['score']:.2f}", str(entry["all_odd"])
+            escape(
+                f"{len(entries)} sets, {sum(entry['rows'] for entry in entries)} rows, features "
+                f"{', '.join(result.groups.columns)}; detector: {' + '.join(detector.members_)}\n"
+                f"{num_odd} rows are odd, in {num_sets} sets; their score is above {detector.threshold_:.3g}"
             )
+        )
+        for note in result.notes():
+            console.print(escape(f"note: {note}"))
+        table = Table()
+        for name in ("set", "rows", "odd", "most suspicious", "score", "unusual value"):
+            table.add_column(name, justify="right" if name in ("rows", "odd", "score") else "left")
+        for entry in entries[:MAX_PRINTED]:
+            low, high = entry["usual"]
+            unusual = f"{entry['feature']} {entry['value']:.3g}, others {low:.3g} to {high:.3g}"
+            cells = (str(entry["rows"]), str(entry["all_odd"]), entry["place"], f"{entry['score']:.2f}", unusual)
+            table.add_row(*map(escape, (entry["set"], *cells)))
         console.print(table)
         if len(entries) > MAX_PRINTED:
             console.print(
@@ -97,4 +131,4 @@ class Odd:
             )
         for path in (self.scores, self.save):
             if path is not None:
-                console.print(f"written: {path}")
+                console.print(escape(f"written: {path}"))

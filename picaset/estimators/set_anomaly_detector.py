@@ -1,10 +1,14 @@
 """Detection of the elements that do not belong to their set, with the scikit-learn API."""
 
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from dataclasses import astuple
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -13,45 +17,78 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from picaset.checks import check_choice, check_positive
-from picaset.estimators.base import SetNetworkEstimator, split_by_set
-from picaset.estimators.set_training import optimizer_step
+from picaset.estimators.base import FILE, SetNetworkEstimator, describe_estimator, read_estimator, split_by_set
+from picaset.estimators.detector_selection import (
+    ScoreFunction,
+    Trial,
+    Weight,
+    choose_threshold,
+    combine_detectors,
+    try_detector,
+)
+from picaset.estimators.element_detectors import Member, StatisticalDetectors
+from picaset.estimators.set_training import inference_batches, optimizer_step
 from picaset.estimators.synthetic_anomalies import MIN_SIZE, Examples, labelled_examples, swapped_examples
-from picaset.estimators.validation import check_above_zero, draw_seed, read_sets, seeded_torch
+from picaset.estimators.validation import check_above_zero, check_is_fitted, draw_seed, read_sets, seeded_torch
+from picaset.files import atomic_write
 from picaset.networks.element_scorer import ElementPool, ElementScorer
-from picaset.sets import SetBatch
+from picaset.threads import few_threads
 
 Floats = NDArray[np.float64]
+Method = Literal["auto", "network", "mahalanobis", "density", "lof", "forest"]
 ANOMALY_RATE = 0.85
 """Share of the synthetic training sets with an anomaly; from the others the network learns that a set may have none."""
 NUM_PROGRESS_LINES = 10
 """Approximate number of lines that a verbose fit prints."""
+SUFFICIENT = 0.9
+"""Average precision for planted anomalies from which ``method="auto"`` tries no slower detector."""
+MIN_SETS_NETWORK = 40
+"""Number of sets from which ``method="auto"`` may train the network."""
+MAX_SETS_FOREST, MIN_SIZE_FOREST = 100, 32
+"""Number of sets up to which, and median size from which, ``method="auto"`` tries isolation forests."""
+VALIDATION_FRACTION = 0.25
+"""Share of the sets with which ``method="auto"`` compares the network; it does not train on them."""
+MAX_TRIAL_SETS, MAX_TRIAL_ELEMENTS, MAX_TRIAL_SIZE = 300, 50_000, 2000
+"""Maximum number of sets, of elements in all sets, and of elements in one, with which detectors are compared."""
 
 
 class SetAnomalyDetector(SetNetworkEstimator):
     """Find the elements that do not belong to their set, even if each is ordinary by itself.
 
-    Without labels, training is self-supervised: an element of a set is replaced by an element of another set, and a
-    network (SA + GPB of the paper's Table 4) learns to find it. A few elements of the training sets may be anomalous
-    themselves. The network learns from the sets what belongs together, so it needs many; they may have any sizes, and
-    sizes other than in training are possible in prediction.
+    No labels are needed. ``method="auto"`` plants elements of other sets in every set and chooses the detector that
+    finds them best: statistics of the set (seconds at most), or, where these find too few and there are many sets, a
+    network (SA + GPB of the paper's Table 4) that learns from the sets what belongs together. *Anomalous* therefore
+    means *as if from another set*. A few elements of the training sets may be anomalous themselves. Sets may have any
+    sizes, and new sets are scored without training.
+
+    ``decision_scores_``, ``labels_``, ``threshold_`` and ``decision_function`` are those of PyOD, one array per set.
 
     Args:
-        pool: Pooling operator: ``"generalized"`` (GPB), ``"picaso"`` (PB) or ``"attention"`` (PMA).
+        method: ``"auto"``; or one of the statistics ``"mahalanobis"`` (robust distance, with what sets have in common),
+            ``"density"`` (kernel density within the set), ``"lof"`` (local outlier factor) and ``"forest"`` (isolation
+            forest); or ``"network"``, trained to find elements of other sets.
+        pool: Pooling operator of the network: ``"generalized"`` (GPB), ``"picaso"`` (PB) or ``"attention"`` (PMA).
         dim: Width of the network.
         num_heads: Number of attention heads; divides ``dim``.
         num_steps: Number of steps of the cascade.
-        max_iter: Number of training steps.
+        max_iter: Number of training steps of the network.
         batch_size: Number of sets per training step.
         learning_rate: Peak learning rate of Adam.
-        contamination: ``"auto"`` predicts an anomaly where its probability exceeds one half; a number between 0 and 1
-            is the share of the elements in ``fit`` above the threshold.
+        contamination: ``"auto"`` estimates the share of anomalies, and the threshold, from the scores of planted
+            anomalies (the network alone: predicts an anomaly where its probability exceeds one half); a number between
+            0 and 1 is the share of the elements in ``fit`` above the threshold.
+        device: Device of the network, such as ``"cuda"``; the statistics are computed on the CPU.
         random_state: Seed, ``RandomState`` or None, as in scikit-learn.
         verbose: Whether ``fit`` prints its progress to standard error.
 
     Attributes:
-        network_: The trained network.
-        threshold_: Score above which an element is predicted to be an anomaly.
-        loss_curve_: Loss of every training step.
+        members_: Name and weight of each detector in use.
+        report_: Average precision with which each detector tried found planted anomalies.
+        decision_scores_: Score of each element in ``fit``, one array for each set.
+        labels_: 1 for the anomalies in ``fit``, 0 for the other elements, one array for each set.
+        threshold_: Score above which an element is predicted to be an anomaly; 0 with ``contamination="auto"``.
+        network_: The trained network, or None.
+        loss_curve_: Loss of every training step of the network.
         mean_: Mean of each feature in ``fit``.
         scale_: Standard deviation of each feature in ``fit``; 1 for constant features.
         n_features_in_: Number of features of an element.
@@ -59,16 +96,18 @@ class SetAnomalyDetector(SetNetworkEstimator):
     Example:
         >>> random = np.random.default_rng(0)
         >>> sets = [random.normal(size=(8, 1)) / 10 + centre for centre in random.normal(size=(50, 1))]
-        >>> detector = SetAnomalyDetector(dim=16, max_iter=100, random_state=0).fit(sets)
-        >>> detector.find_odd([[[0.1], [0.0], [2.0], [0.05], [-0.1]]])
-        array([2])
+        >>> detector = SetAnomalyDetector(random_state=0).fit(sets)
+        >>> detector.predict([[[0.1], [0.0], [2.0], [0.05], [-0.1]]])
+        [array([False, False,  True, False, False])]
     """
 
     _network_class = ElementScorer
+    network_: ElementScorer | None
 
     def __init__(
         self,
         *,
+        method: Method = "auto",
         pool: ElementPool = "generalized",
         dim: int = 64,
         num_heads: int = 4,
@@ -77,9 +116,11 @@ class SetAnomalyDetector(SetNetworkEstimator):
         batch_size: int = 32,
         learning_rate: float = 1e-3,
         contamination: float | Literal["auto"] = "auto",
+        device: str = "cpu",
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
+        self.method: Method = method
         self.pool: ElementPool = pool
         self.dim = dim
         self.num_heads = num_heads
@@ -88,23 +129,218 @@ class SetAnomalyDetector(SetNetworkEstimator):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.contamination = contamination
+        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
     def fit(self, sets: Sequence[ArrayLike], labels: Sequence[ArrayLike] | None = None) -> "SetAnomalyDetector":
-        """Train on sets, arrays (n, D) of any sizes n; ``labels`` has n booleans for each set, True for anomalies."""
+        """Fit to sets, arrays (n, D) of any sizes n.
+
+        ``labels`` has n booleans for each set, True for anomalies; the network is trained with them.
+        """
         self._check_parameters()
         arrays = read_sets(sets, caller="SetAnomalyDetector.fit")
-        element_labels = None if labels is None else read_labels(labels, arrays)
+        element_labels = None if labels is None else self._read_labels(labels, arrays)
         check_enough(arrays, required=1 if element_labels else 2)
         self._fit_standardization(np.concatenate(arrays))
-        standardized = self._standardize(arrays)
-        seed = draw_seed(self.random_state)
+        standardized, seed = self._standardize(arrays), draw_seed(self.random_state)
+        self._statistics, self.network_ = None, None
+        self._weights, self._offset = dict[str, Weight](), 0.0
+        self.report_, self.loss_curve_ = dict[str, float](), list[float]()
+        with few_threads(self.batch_size * self.dim * self.dim):
+            if element_labels is not None or self.method == "network":
+                self._train_network(standardized, element_labels, seed=seed)
+            else:
+                self._fit_unlabelled(standardized, seed=seed)
+            self.decision_scores_ = self._score(standardized)
+        self.threshold_ = 0.0
+        if self.contamination != "auto":
+            self.threshold_ = float(np.quantile(np.concatenate(self.decision_scores_), 1 - float(self.contamination)))
+        self.labels_ = [(scores > self.threshold_).astype(np.int64) for scores in self.decision_scores_]
+        return self
+
+    @property
+    def members_(self) -> dict[str, float]:
+        return {name: member.weight for name, member in self._weights.items()} or {"network": 1.0}
+
+    def score_elements(self, sets: Sequence[ArrayLike]) -> list[Floats]:
+        """Return for each set the score of each of its elements; higher means more anomalous.
+
+        With ``method="network"``, the scores are log-odds.
+        """
+        standardized = self._read_standardized(sets, method="score_elements")
+        with few_threads(sum(elements.size for elements in standardized)):
+            return self._score(standardized)
+
+    def decision_function(self, sets: Sequence[ArrayLike]) -> list[Floats]:
+        """Return ``score_elements``, under the name that PyOD uses."""
+        return self.score_elements(sets)
+
+    def predict(self, sets: Sequence[ArrayLike]) -> list[NDArray[np.bool_]]:
+        """Return for each set a boolean per element, True for anomalies; a set may have none."""
+        return [scores > self.threshold_ for scores in self.score_elements(sets)]
+
+    def fit_predict(self, sets: Sequence[ArrayLike], labels: None = None) -> list[NDArray[np.bool_]]:
+        """Fit without labels, and return the anomalies of the same sets."""
+        return [values > 0 for values in self.fit(sets, labels).labels_]
+
+    def find_odd(self, sets: Sequence[ArrayLike]) -> NDArray[np.int64]:
+        """Return the index of the element with the highest score in each set, whether or not it is an anomaly."""
+        return np.array([int(scores.argmax()) for scores in self.score_elements(sets)])
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Save the fitted detector to a folder, as JSON and safetensors."""
+        check_is_fitted(self)
+        if self.network_ is not None:
+            super().save(directory)
+            return
+        learned = {"mean": self.mean_.tolist(), "scale": self.scale_.tolist(), **self._fitted_state()}
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        with atomic_write(Path(directory) / FILE) as unfinished:
+            unfinished.write_text(describe_estimator(self, learned))
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> "SetAnomalyDetector":
+        """Load a detector that ``save`` wrote; executes no code from the folder."""
+        path = Path(directory) / FILE
+        parameters, learned = read_estimator(path, name=cls.__name__)
+        try:
+            # Version 0.1 had only the network, and no parameter of this name.
+            detector = cls(**{"method": "network"} | parameters)
+            detector.mean_, detector.scale_ = (np.array(learned[name], dtype=float) for name in ("mean", "scale"))
+            detector.n_features_in_ = len(detector.mean_)
+            sizes = detector._restore_state(learned)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} does not fit a {cls.__name__}: {error}.") from None
+        if detector._weights and "network" not in detector._weights:
+            return detector
+        detector.network_ = ElementScorer.from_pretrained(directory)
+        if not sizes.items() <= detector.network_.config.items():
+            raise ValueError(f"{directory} holds the network of another estimator than {path.name} describes.")
+        return detector
+
+    def _fitted_state(self) -> dict[str, Any]:
+        statistics = None if self._statistics is None else self._statistics.to_json()
+        weights = {name: astuple(weight) for name, weight in self._weights.items()}
+        return dict(
+            threshold=self.threshold_, loss_curve=self.loss_curve_, report=self.report_, statistics=statistics,
+            weights=weights, offset=self._offset,
+        )  # fmt: skip
+
+    def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
+        self.threshold_, self.loss_curve_ = float(learned["threshold"]), list(learned["loss_curve"])
+        self.report_, self._offset = dict(learned.get("report", {})), float(learned.get("offset", 0))
+        self._weights = {name: Weight(*values) for name, values in learned.get("weights", {}).items()}
+        statistics = learned.get("statistics")
+        self._statistics = None if statistics is None else StatisticalDetectors.from_json(statistics)
+        self.network_ = None
+        return {"dim_in": 2 * self.n_features_in_}
+
+    def _check_parameters(self) -> None:
+        caller = type(self).__name__
+        check_choice(self.method, get_args(Method), caller=caller, name="method")
+        check_choice(self.pool, ("generalized", "picaso", "attention"), caller=caller, name="pool")
+        check_positive(caller=caller, max_iter=self.max_iter, batch_size=self.batch_size)
+        check_above_zero(caller=caller, learning_rate=self.learning_rate)
+        if self.contamination != "auto" and not (
+            isinstance(self.contamination, int | float) and 0 < self.contamination < 1
+        ):
+            raise ValueError(f"{caller}: contamination must be 'auto' or between 0 and 1; got {self.contamination!r}.")
+        try:
+            torch.zeros(1, device=self.device)
+        except (RuntimeError, AssertionError, TypeError):
+            raise ValueError(
+                f"{caller}: device must be one that PyTorch has on this machine, such as 'cpu'; got {self.device!r}."
+            ) from None
+
+    def _read_labels(self, labels: Sequence[ArrayLike], arrays: Sequence[Floats]) -> list[NDArray[np.bool_]]:
+        if self.method not in ("auto", "network"):
+            raise ValueError(
+                f"SetAnomalyDetector.fit: method {self.method!r} does not learn from labels; use 'auto' or 'network'."
+            )
+        return read_labels(labels, arrays)
+
+    def _print(self, line: str) -> None:
+        if self.verbose:
+            print(line, file=sys.stderr, flush=True)
+
+    def _score(self, standardized: Sequence[Floats]) -> list[Floats]:
+        if not self._weights:
+            return self._score_by("network", standardized)
+        total = np.full(sum(map(len, standardized)), -self._offset)
+        for name, weight in self._weights.items():
+            total += weight.apply(np.concatenate(self._score_by(name, standardized)))
+        return split_by_set(total, standardized)
+
+    def _score_by(self, name: str, standardized: Sequence[Floats]) -> list[Floats]:
+        """Return the scores of one detector."""
+        if name != "network":
+            assert self._statistics is not None
+            return self._statistics.score(name, standardized)  # pyright: ignore[reportArgumentType]
+        assert self.network_ is not None
+        network = self.network_
+        inputs = [torch.as_tensor(network_inputs(elements)).float().to(self.device) for elements in standardized]
+        with torch.no_grad():
+            scores = torch.cat([network(batch) for batch in inference_batches(inputs)])
+        return split_by_set(scores.double().cpu().numpy(), standardized)
+
+    def _fit_unlabelled(self, standardized: Sequence[Floats], *, seed: int) -> None:
+        """Choose detectors by the planted anomalies that they find, and the threshold by how they score them."""
+        self._statistics = StatisticalDetectors.fit(standardized, seed=seed)
+        examples = trial_sets(standardized, generator=np.random.default_rng(seed))
+        names: list[Member] = ["mahalanobis", "density", "lof"] if self.method == "auto" else [self.method]  # pyright: ignore
+        trials = {name: self._try(name, examples, seed=seed) for name in names}
+        if self.method == "auto" and max(self.report_.values()) < SUFFICIENT:
+            if len(standardized) <= MAX_SETS_FOREST and np.median([*map(len, standardized)]) >= MIN_SIZE_FOREST:
+                trials["forest"] = self._try("forest", examples, seed=seed)
+            self._combine(trials)
+            if max(self.report_.values()) < SUFFICIENT and len(standardized) >= MIN_SETS_NETWORK:
+                self._try_network(standardized, seed=seed)
+        else:
+            best = max(names, key=lambda name: self.report_[name])
+            self._weights = {best: Weight.of(trials[best].scores)}
+        self._offset = choose_threshold(self._score, examples, seed=seed)
+        self._print(f"chosen: {', '.join(self.members_)}")
+
+    def _try(self, name: str, sets: Sequence[Floats], *, seed: int) -> Trial:
+        start = time.monotonic()
+        trial = try_detector(partial(self._score_by, name), sets, seed=seed)
+        self.report_[name] = trial.average_precision
+        seconds = time.monotonic() - start
+        self._print(f"{name}: average precision {trial.average_precision:.3f} for planted anomalies, {seconds:.1f} s")
+        return trial
+
+    def _combine(self, trials: dict[str, Trial]) -> None:
+        detectors: dict[str, ScoreFunction] = {name: partial(self._score_by, name) for name in trials}
+        self._weights, precision = combine_detectors(detectors, trials)
+        if len(self._weights) > 1:
+            self.report_[" + ".join(self._weights)] = precision
+
+    def _try_network(self, standardized: Sequence[Floats], *, seed: int) -> None:
+        """Train the network on a part of the sets; use it if it finds more in the other sets than the statistics."""
+        order = np.random.default_rng(seed).permutation(len(standardized))
+        num_validation = math.ceil(VALIDATION_FRACTION * len(standardized))
+        validation = [standardized[int(index)] for index in order[:num_validation]]
+        validation = trial_sets(validation, generator=np.random.default_rng(seed))
+        chosen = self._weights
+        statistics = try_detector(self._score, validation, seed=seed).average_precision
+        self._train_network([standardized[int(index)] for index in order[num_validation:]], None, seed=seed)
+        trials = {name: try_detector(partial(self._score_by, name), validation, seed=seed) for name in chosen}
+        trials["network"] = self._try("network", validation, seed=seed)
+        self._combine(trials)
+        if trials["network"].average_precision < statistics and len(self._weights) == 1:
+            self._weights = chosen
+        if "network" not in self._weights:
+            self.network_ = None
+
+    def _train_network(
+        self, standardized: Sequence[Floats], labels: Sequence[NDArray[np.bool_]] | None, *, seed: int
+    ) -> None:
         generator = np.random.default_rng(seed)
 
         def draw_examples() -> Examples:
-            if element_labels is not None:
-                return labelled_examples(standardized, element_labels, self.batch_size, generator=generator)
+            if labels is not None:
+                return labelled_examples(standardized, labels, self.batch_size, generator=generator)
             return swapped_examples(standardized, self.batch_size, anomaly_rate=ANOMALY_RATE, generator=generator)
 
         with seeded_torch(seed):
@@ -116,73 +352,45 @@ class SetAnomalyDetector(SetNetworkEstimator):
                 num_steps=self.num_steps,
                 form="authors",
                 norm=True,
-            )
-        self.loss_curve_ = self._train(draw_examples)
-        self.threshold_ = 0.0
-        if self.contamination != "auto":
-            scores = np.concatenate(self.score_elements(arrays))
-            self.threshold_ = float(np.quantile(scores, 1 - float(self.contamination)))
-        return self
+            ).to(self.device)
+        self.loss_curve_ = self._train(self.network_, draw_examples)
 
-    def score_elements(self, sets: Sequence[ArrayLike]) -> list[Floats]:
-        """Return for each set the log-odds that each of its elements is an anomaly."""
-        standardized = self._read_standardized(sets, method="score_elements")
-        batch = SetBatch.from_list([torch.as_tensor(network_inputs(elements)).float() for elements in standardized])
-        with torch.no_grad():
-            scores = self.network_(batch)
-        return split_by_set(scores.double().numpy(), standardized)
-
-    def predict(self, sets: Sequence[ArrayLike]) -> list[NDArray[np.bool_]]:
-        """Return for each set a boolean per element, True for anomalies; a set may have none."""
-        return [scores > self.threshold_ for scores in self.score_elements(sets)]
-
-    def fit_predict(self, sets: Sequence[ArrayLike]) -> list[NDArray[np.bool_]]:
-        """Train without labels, and return ``predict`` of the same sets."""
-        return self.fit(sets).predict(sets)
-
-    def find_odd(self, sets: Sequence[ArrayLike]) -> NDArray[np.int64]:
-        """Return the index of the element with the highest score in each set, whether or not it is an anomaly."""
-        return np.array([int(scores.argmax()) for scores in self.score_elements(sets)])
-
-    def _fitted_state(self) -> dict[str, Any]:
-        return {"threshold": self.threshold_, "loss_curve": self.loss_curve_}
-
-    def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
-        self.threshold_, self.loss_curve_ = float(learned["threshold"]), list(learned["loss_curve"])
-        return {"dim_in": 2 * self.n_features_in_}
-
-    def _check_parameters(self) -> None:
-        caller = type(self).__name__
-        check_choice(self.pool, ("generalized", "picaso", "attention"), caller=caller, name="pool")
-        check_positive(caller=caller, max_iter=self.max_iter, batch_size=self.batch_size)
-        check_above_zero(caller=caller, learning_rate=self.learning_rate)
-        if self.contamination != "auto" and not (
-            isinstance(self.contamination, int | float) and 0 < self.contamination < 1
-        ):
-            raise ValueError(f"{caller}: contamination must be 'auto' or between 0 and 1; got {self.contamination!r}.")
-
-    def _train(self, draw_examples: Callable[[], Examples]) -> list[float]:
-        network, losses = self.network_.train(), list[float]()
+    def _train(self, network: ElementScorer, draw_examples: Callable[[], Examples]) -> list[float]:
+        losses = list[float]()
+        network.train()
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=self.max_iter)
         print_every, start = math.ceil(self.max_iter / NUM_PROGRESS_LINES), time.monotonic()
         for step in range(1, self.max_iter + 1):
-            losses.append(optimizer_step(network, optimizer, examples_loss(network, draw_examples())))
+            loss = examples_loss(network, draw_examples(), device=self.device)
+            losses.append(optimizer_step(network, optimizer, loss))
             schedule.step()
-            if self.verbose and (step in (1, self.max_iter) or step % print_every == 0):
+            if step in (1, self.max_iter) or step % print_every == 0:
                 seconds = (time.monotonic() - start) / step * (self.max_iter - step)
                 remaining = f", about {seconds:.0f} s to go" if step > 1 else ""
-                print(f"step {step} of {self.max_iter}, loss {losses[-1]:.3f}{remaining}", file=sys.stderr, flush=True)
+                self._print(f"step {step} of {self.max_iter}, loss {losses[-1]:.3f}{remaining}")
         network.eval()
         return losses
 
 
-def examples_loss(network: ElementScorer, examples: Examples) -> Tensor:
+def trial_sets(sets: Sequence[Floats], *, generator: np.random.Generator) -> list[Floats]:
+    """Draw sets with which detectors are compared."""
+    examples, total = list[Floats](), 0
+    for index in generator.permutation(len(sets))[:MAX_TRIAL_SETS]:
+        elements = sets[int(index)]
+        examples.append(elements[np.sort(generator.permutation(len(elements))[:MAX_TRIAL_SIZE])])
+        total += len(examples[-1])
+        if total >= MAX_TRIAL_ELEMENTS and len(examples) > 1:
+            break
+    return examples
+
+
+def examples_loss(network: ElementScorer, examples: Examples, *, device: str) -> Tensor:
     """Return the binary cross-entropy of all elements plus the cross-entropy of the anomalies among their set."""
-    mask, anomalous = torch.as_tensor(examples.mask), torch.as_tensor(examples.anomalous)
+    mask, anomalous = (torch.as_tensor(values, device=device) for values in (examples.mask, examples.anomalous))
     inputs = [network_inputs(values[present]) for values, present in zip(examples.elements, examples.mask, strict=True)]
-    elements = torch.zeros(*mask.shape, inputs[0].shape[1])
-    elements[mask] = torch.as_tensor(np.concatenate(inputs)).float()
+    elements = torch.zeros(*mask.shape, inputs[0].shape[1], device=device)
+    elements[mask] = torch.as_tensor(np.concatenate(inputs)).float().to(device)
     scores = network(elements, mask)
     loss = binary_cross_entropy_with_logits(scores[mask], anomalous[mask].float())
     return loss - scores.log_softmax(dim=1)[anomalous].mean() if bool(anomalous.any()) else loss

@@ -1,4 +1,4 @@
-"""Training examples for anomaly detection: subsets of the training sets with known anomalous elements.
+"""Sets with known anomalous elements, which are elements of other sets: to train on, and to compare detectors.
 
 Dimensions:  B sets   N elements (padded)   D features
 """
@@ -14,6 +14,8 @@ MAX_SIZE = 64
 """Maximum number of elements of an example; larger sets are subsampled."""
 MIN_SIZE = 3
 """Minimum number of elements of a set in which an anomaly can be recognized."""
+PLANTED_SHARE = 0.05
+"""Share of the elements of a set that are replaced to compare detectors; at least one."""
 
 
 class Examples(NamedTuple):
@@ -27,7 +29,10 @@ class Examples(NamedTuple):
 def swapped_examples(
     sets: Sequence[NDArray[np.float64]], num_sets: int, *, anomaly_rate: float, generator: np.random.Generator
 ) -> Examples:
-    """Draw subsets of sets; in a share ``anomaly_rate`` of them, replace one element by one of another set."""
+    """Draw subsets of sets; in a share ``anomaly_rate`` of them, replace elements by elements of another set.
+
+    One element is replaced, or one to a tenth of the elements in larger sets.
+    """
     max_size = draw_max_size(sets, generator)
     indices = generator.integers(len(sets), size=num_sets)
     others = (indices + generator.integers(1, len(sets), size=num_sets)) % len(sets)  # never the set itself
@@ -36,12 +41,33 @@ def swapped_examples(
         subset = sets[index][draw_rows(len(sets[index]), max_size, generator)].copy()
         anomalous = np.zeros(len(subset), dtype=np.bool_)
         if len(subset) >= MIN_SIZE and generator.random() < anomaly_rate:
-            position = generator.integers(len(subset))
-            subset[position] = sets[other][generator.integers(len(sets[other]))]
-            anomalous[position] = True
+            positions = generator.permutation(len(subset))[: 1 + generator.integers(max(1, len(subset) // 10))]
+            subset[positions] = sets[other][generator.integers(len(sets[other]), size=len(positions))]
+            anomalous[positions] = True
         subsets.append(subset)
         labels.append(anomalous)
     return pad_examples(subsets, labels)
+
+
+def plant_anomalies(
+    sets: Sequence[NDArray[np.float64]], scores: Sequence[NDArray[np.float64]], *, generator: np.random.Generator
+) -> tuple[list[NDArray[np.float64]], list[NDArray[np.bool_]]]:
+    """Replace the elements with the highest scores of each set by elements of other sets; return also where.
+
+    The anomalies that the sets already have are replaced as far as the scores find them, and so do not count against
+    the detector that the scores are from.
+    """
+    planted, labels = list[NDArray[np.float64]](), list[NDArray[np.bool_]]()
+    for index, (elements, values) in enumerate(zip(sets, scores, strict=True)):
+        elements, anomalous = elements.copy(), np.zeros(len(elements), dtype=np.bool_)
+        if len(elements) >= MIN_SIZE:
+            positions = np.argsort(-values)[: max(1, round(PLANTED_SHARE * len(elements)))]
+            others = (index + generator.integers(1, len(sets), size=len(positions))) % len(sets)  # never the set itself
+            elements[positions] = [sets[int(other)][generator.integers(len(sets[int(other)]))] for other in others]
+            anomalous[positions] = True
+        planted.append(elements)
+        labels.append(anomalous)
+    return planted, labels
 
 
 def labelled_examples(

@@ -36,13 +36,19 @@ def draw_sets_along_lines(
 
 
 def example_shelves(num_shelves: int = 120, *, seed: int = 0) -> Table:
-    """Return a table of books with the shelf and the features of each; one book of every shelf is misplaced."""
+    """Return a table of books with the shelf and the features of each; one book of every shelf is misplaced.
+
+    The text column ``belongs`` says which book it is; a detector does not read it.
+    """
     generator = np.random.default_rng(seed)
-    sets = [
-        draw_sets_along_lines(1, int(size), generator=generator)[0][0]
-        for size in generator.integers(6, 13, num_shelves)
-    ]
-    names = np.repeat([f"shelf {index + 1}" for index in range(num_shelves)], [len(books) for books in sets])
-    features = np.concatenate(sets)
+    sizes = generator.integers(6, 13, num_shelves)
+    shelves = [draw_sets_along_lines(1, int(size), generator=generator) for size in sizes]
+    features = np.concatenate([books for (books,), _ in shelves])
+    belongs = np.concatenate([np.where(np.arange(len(books)) == odd, "elsewhere", "here") for (books,), odd in shelves])
+    names = np.repeat([f"shelf {index + 1}" for index in range(num_shelves)], sizes)
     columns = {name: features[:, index] for index, name in enumerate(("age", "length", "depth"))}
-    return Table(Path("the example"), {"shelf": names.astype(object), **columns}, row_locations(0, len(features)))
+    return Table(
+        Path("the example"),
+        {"shelf": names.astype(object), **columns, "belongs": belongs.astype(object)},
+        row_locations(0, len(features)),
+    )
