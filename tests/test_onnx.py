@@ -1,18 +1,13 @@
 """Operators and networks that are exported to ONNX give the same results in ONNX Runtime."""
 
-import re
 from pathlib import Path
 
-import numpy as np
-import onnx
 import onnxruntime
 import pytest
 import torch
 from torch import nn
 
-import picaset
-from picaset import MeanPool, PicasoPool, SetClassifier, export_onnx
-from picaset.cli import main
+from picaset import export_onnx
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.networks.element_scorer import ElementScorer
 from picaset.networks.mixture_proposer import MixtureProposer

@@ -11,7 +11,7 @@ import picaset.lab.tasks
 import picaset.networks.element_scorer
 import picaset.networks.set_predictor  # noqa: F401 - three imports that define networks
 from picaset.networks.onnx import export_onnx
-from picaset.networks.pretrained import CLASSES, PretrainedNetwork, read_description
+from picaset.pretrained import CLASSES, PretrainedNetwork, read_description
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from picaset.checks import check_num_heads, check_positive
-from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.base import learned_templates, read_set
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
 from picaset.operators.canonicalize import standardize
 from picaset.operators.encoders import SelfAttention
 from picaset.operators.mixture import Mixture
+from picaset.pretrained import PretrainedNetwork
 
 SMALLEST_DEVIATION = 1e-3
 """Smallest standard deviation of a predicted component; it keeps the likelihood finite."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from picaset.networks.pretrained import CLASSES, ModuleConfig, PretrainedNetwork
+from picaset.pretrained import CLASSES, ModuleConfig, PretrainedNetwork
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
