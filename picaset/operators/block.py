@@ -24,6 +24,7 @@ from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.operators.attention import AbsorbedSet, Order, SetView, attend, attention_weights, cheapest_order, view_set
 from picaset.operators.base import read_set, write_set
 from picaset.operators.state import AttentionState, upcast_half, without_autocast
+from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
 
 Form = Literal["paper", "authors"]
@@ -38,7 +39,7 @@ class BlockOptions(TypedDict, total=False):
     feed_forward: bool
 
 
-class MultiheadAttentionBlock(nn.Module):
+class MultiheadAttentionBlock(PretrainedNetwork):
     r"""MAB: queries attend to a set (Eq. 3; Lee et al. 2019).
 
     .. math::  H = Y W_Y + \mathrm{rFF}(\mathrm{Multihead}(Y, X, X)), \qquad \mathrm{MAB}(Y, X) = H + \mathrm{rFF}(H)
