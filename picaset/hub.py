@@ -25,7 +25,10 @@ def is_hub_name(source: str) -> bool:
 def download(name: str, *, revision: str | None, token: str | None) -> Path:
     """Download the files of a network, or find them in the cache, and return their folder."""
     hub = cast(Any, require("huggingface_hub", extra="hub", purpose=f"there is no folder {name}; loading it by name"))
-    with readable_errors(f"{name} is not a folder, and could not be loaded from the Hub"):
+    unreachable = (
+        "the Hub cannot be reached, and the files are not in the cache. Check the connection, or pass a folder."
+    )
+    with readable_errors(f"{name} is not a folder, and could not be loaded from the Hub", unreachable=unreachable):
         return Path(hub.HfApi(token=token).snapshot_download(name, revision=revision, allow_patterns=list(FILES)))
 
 
@@ -42,7 +45,8 @@ def upload(
     """Upload a folder, with a model card unless the repository has one, and return the address of the commit."""
     hub = cast(Any, require("huggingface_hub", extra="hub", purpose="pushing to the Hub"))
     api = hub.HfApi(token=token)
-    with readable_errors(f"{name} could not be pushed to the Hub"):
+    unreachable = "the Hub cannot be reached. Check the connection."
+    with readable_errors(f"{name} could not be pushed to the Hub", unreachable=unreachable):
         api.create_repo(name, private=private, exist_ok=True)
         if branch is not None:
             api.create_branch(name, branch=branch, exist_ok=True)
@@ -53,22 +57,19 @@ def upload(
 
 
 @contextmanager
-def readable_errors(problem: str) -> Iterator[None]:
+def readable_errors(problem: str, *, unreachable: str) -> Iterator[None]:
     """Turn the errors of the client, the network and the server into one line."""
-    import httpx
-    from huggingface_hub import errors
-
+    errors = cast(Any, require("huggingface_hub.errors", extra="hub", purpose="the Hub"))
     try:
         yield
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, httpx.TransportError) as error:
-        reason = "the Hub cannot be reached, and the files are not in the cache"
-        raise OSError(f"{problem}: {reason}. Check the connection, or pass a folder.") from error
     except errors.RepositoryNotFoundError as error:
         raise OSError(f"{problem}: there is no such repository, or it is private and needs a token.") from error
     except errors.RevisionNotFoundError as error:
         raise OSError(f"{problem}: it has no such revision.") from error
     except (errors.HfHubHTTPError, errors.HFValidationError) as error:
         raise OSError(f"{problem}: {str(error).splitlines()[0]}") from error
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.HTTPError) as error:
+        raise OSError(f"{problem}: {unreachable}") from error
 
 
 def model_card(class_name: str, module: str, arguments: dict[str, Any], *, name: str, num_parameters: int) -> str:
