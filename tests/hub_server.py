@@ -119,7 +119,7 @@ def local_hub(monkeypatch: pytest.MonkeyPatch, cache: str) -> Iterator[Repositor
                 etag = hashlib.sha1(content).hexdigest()
                 self.answer(content, headers={"ETag": f'"{etag}"', "X-Repo-Commit": digest})
 
-        do_HEAD = do_GET
+        do_HEAD = do_GET  # noqa: N815 - the name that the server calls
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     address = f"http://127.0.0.1:{server.server_port}"

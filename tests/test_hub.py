@@ -86,13 +86,13 @@ def test_a_repository_or_a_revision_that_does_not_exist_is_reported(hub: Reposit
     with pytest.raises(OSError, match="there is no such repository, or it is private and needs a token"):
         PicasoPool.from_pretrained("somebody/nothing")
     MODULES["PicasoPool"]().push_to_hub("somebody/pool")
-    with pytest.raises(OSError, match="somebody/pool is not a folder, and .*: it has no such revision"):
+    with pytest.raises(OSError, match=r"somebody/pool is not a folder, and .*: it has no such revision"):
         PicasoPool.from_pretrained("somebody/pool", revision="v9")
 
 
 def test_a_repository_of_another_class_is_refused(hub: Repositories):
     MODULES["DeepSets"]().push_to_hub("somebody/network")
-    with pytest.raises(ValueError, match="holds a DeepSets; load it with DeepSets.from_pretrained"):
+    with pytest.raises(ValueError, match=r"holds a DeepSets; load it with DeepSets.from_pretrained"):
         Picaso.from_pretrained("somebody/network")
 
 
@@ -101,7 +101,7 @@ def test_a_folder_takes_precedence_over_the_hub(tmp_path, monkeypatch):
     pool = MODULES["PicasoPool"]()
     pool.save_pretrained("somebody/pool")
     assert torch.equal(PicasoPool.from_pretrained("somebody/pool").templates, pool.templates)
-    with pytest.raises(ValueError, match="revision goes with the name of a repository of the Hub; .* is a folder"):
+    with pytest.raises(ValueError, match=r"revision goes with the name of a repository of the Hub; .* is a folder"):
         PicasoPool.from_pretrained("somebody/pool", revision="main")
 
 
@@ -109,7 +109,8 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
     with pytest.raises(
         MissingExtraError,
-        match=r"there is no folder somebody/pool; loading it by name needs huggingface_hub; install it with: pip install 'picaset\[hub\]'",
+        match=r"there is no folder somebody/pool; loading it by name needs huggingface_hub; install it with: pip "
+        r"install 'picaset\[hub\]'",
     ):
         PicasoPool.from_pretrained("somebody/pool")
     with pytest.raises(MissingExtraError, match=r"pushing to the Hub needs huggingface_hub"):
@@ -117,5 +118,5 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
 
 
 def test_a_module_of_code_is_not_saved():
-    with pytest.raises(ValueError, match="the argument network is a Linear, which has no form in config.json"):
+    with pytest.raises(ValueError, match=r"the argument network is a Linear, which has no form in config.json"):
         picaset.Elementwise(torch.nn.Linear(2, 3)).save_pretrained(Path("nowhere"))

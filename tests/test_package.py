@@ -27,7 +27,7 @@ LAYERS = [
 ]  # fmt: skip
 WITHIN_LAB = ["data", "networks", "tasks", "training", "experiments", "reports"]
 WITHIN_OPERATORS = [
-    "state", "buckets", "base", "attention", "block", "encoders", "simple_pools",
+    "state", "set_norm", "buckets", "base", "attention", "block", "encoders", "simple_pools",
     "picaso", "attention_pools", "janossy_pool", "sort_pool", "slot_attention", "soft_kmeans", "mixture",
     "canonicalize",
 ]  # fmt: skip

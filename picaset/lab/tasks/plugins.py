@@ -59,7 +59,7 @@ class UnknownTask(Task):
 
     network: Any = None
     kind: str
-    settings: dict[str, Any]
+    settings: Any
 
     def refuse(self, *_: Any, **__: Any) -> Any:
         """Raise the error of every method."""
@@ -70,5 +70,6 @@ class UnknownTask(Task):
 
     build_network = read_network = batch = loss = score = evaluate = describe_data = refuse
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Any:
+        """Return the settings as they were read."""
         return self.settings
