@@ -1,4 +1,4 @@
-"""Set norm and clean residuals (Zhang et al. 2022); the laws of all operators are tested for them in test_set_laws.py."""
+"""Set norm and clean residuals (Zhang et al. 2022); test_set_laws.py tests the laws of all operators for them."""
 
 import pytest
 import torch
