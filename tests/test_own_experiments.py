@@ -124,7 +124,7 @@ def test_a_package_that_cannot_be_imported_does_not_stop_a_report(trained, monke
     [
         ("no_such_module:experiment", "there is no module no_such_module; run this in its folder, or install"),
         ("own_experiment:experimet", "own_experiment: there is no name 'experimet'; did you mean 'experiment'?"),
-        ("own_experiment:RESULT", "must be a function of a profile and a seed that returns an Experiment; it is of type"),
+        ("own_experiment:RESULT", "a function of a profile and a seed that returns an Experiment; it is of type int."),
         ("own_experiment:number", "returns an Experiment; it returned int."),
         ("extremes", "picaset experiments: there is no experiment 'extremes'"),
     ],

@@ -63,4 +63,12 @@ def normalize(
     norm: nn.Module, elements: Float[Tensor, "B N D"], mask: Shaped[Tensor, "B N"] | None
 ) -> Float[Tensor, "B N D"]:
     """Apply a norm; only set norm needs to know which elements are present."""
-    return norm(elements, mask) if isinstance(norm, SetNorm) else norm(elements)
+    if isinstance(norm, SetNorm):
+        return norm(elements, mask)
+    if (
+        isinstance(norm, nn.LayerNorm)
+        and elements.dtype != norm.weight.dtype
+        and not torch.is_autocast_enabled(elements.device.type)
+    ):
+        return norm(elements.to(norm.weight.dtype)).to(elements.dtype)  # elements of half precision, upcast to sum them
+    return norm(elements)
