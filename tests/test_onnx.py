@@ -2,16 +2,21 @@
 
 from pathlib import Path
 
+import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
 from torch import nn
 
-from picaset import export_onnx
+from picaset import MeanPool, PicasoPool, SetBatch, SetClassifier, export_onnx
+from picaset.cli import main
 from picaset.lab.networks.mixture_network import MixtureNetwork
+from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.networks.element_scorer import ElementScorer
 from picaset.networks.mixture_proposer import MixtureProposer
-from picaset.networks.set_predictor import POOLS, SetPredictor
+from picaset.networks.onnx import check_outputs
+from picaset.networks.set_predictor import SetPredictor
 from tests.operators import DIM, OPERATORS
 from tests.random_sets import draw_sets
 
@@ -48,7 +53,7 @@ class Flat(nn.Module):
 
 def networks() -> dict[str, nn.Module]:
     torch.manual_seed(0)
-    predictors = {f"SetPredictor {pool}": SetPredictor(DIM, 3, dim=8, pool=pool) for pool in POOLS}
+    predictors = {f"SetPredictor {pool}": SetPredictor(DIM, 3, dim=8, pool=pool) for pool in ("picaso", "sum")}
     return {
         **predictors,
         "ElementScorer": ElementScorer(DIM, dim=8, num_heads=2),
@@ -76,8 +81,8 @@ def operators(*names: str) -> dict[str, nn.Module]:
 # One case of every operator, and of every code path; variants that only leave out a layer are not exported again.
 GROUPS = {
     "blocks and encoders": lambda: operators(
-        "MultiheadAttentionBlock paper", "MultiheadAttentionBlock authors with norm", "Elementwise", "SelfAttention",
-        "InducedSelfAttention", "InducedSelfAttention with set norm and clean residuals", "Canonicalize",
+        "MultiheadAttentionBlock authors with norm", "Elementwise", "SelfAttention",
+        "InducedSelfAttention with set norm and clean residuals", "Canonicalize",
     ),
     "pools": lambda: operators(
         "MeanPool", "SumPool", "MaxPool", "GatedAttentionPool with several templates", "FeaturewiseAttentionPool",
@@ -103,3 +108,70 @@ def test_everything_exported_gives_the_same_for_sizes_other_than_those_traced(gr
             torch.testing.assert_close(
                 output, module(elements, mask), rtol=1e-5, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
             )
+
+
+def test_the_network_of_a_fitted_classifier_is_exported_by_the_command(tmp_path: Path, capsys):
+    random = np.random.default_rng(0)
+    bags = [random.normal(size=(random.integers(3, 9), 2)) for _ in range(30)]
+    classifier = SetClassifier(dim=8, max_iter=2, random_state=0).fit(bags, [len(bag) % 2 for bag in bags])
+    classifier.save(tmp_path / "classifier")
+    assert main(["export", str(tmp_path / "classifier"), str(tmp_path / "network.onnx")]) == 0
+    shown = capsys.readouterr()
+    assert "SetPredictor with inputs elements and mask, outputs output" in shown.out
+    assert "elements are standardized" in shown.out
+    assert shown.err == ""
+    standardized = [torch.as_tensor((bag - classifier.mean_) / classifier.scale_).float() for bag in bags]
+    (logits,) = run(tmp_path / "network.onnx", *SetBatch.from_list(standardized).to_padded())
+    np.testing.assert_allclose(logits[:, 0].softmax(dim=1), classifier.predict_proba(bags), atol=1e-5)
+    description = onnx.load(tmp_path / "network.onnx").graph
+    shapes = {value.name: [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]
+              for value in (*description.input, *description.output)}  # fmt: skip
+    assert shapes == {"elements": ["B", "N", 2], "mask": ["B", "N"], "output": ["B", 1, 2]}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["classifier", "network.onnx"]
+
+
+def test_what_cannot_be_exported_says_so_in_one_line(tmp_path: Path, monkeypatch, capsys):
+    def fail(*arguments, **options):
+        raise RuntimeError("no such operator\nand a long explanation") from ValueError("the cause\nat length")
+
+    with pytest.raises(
+        ValueError, match=r"MeanPool accepts elements of any width; say which: export_onnx\(..., dim_in="
+    ):
+        export_onnx(MeanPool(), tmp_path / "x.onnx")
+    with pytest.raises(
+        ValueError, match=r"Linear cannot be exported to ONNX: its forward must begin with \(elements, mask"
+    ):
+        export_onnx(nn.Linear(2, 3), tmp_path / "x.onnx")
+    with pytest.raises(
+        ValueError, match="MixtureProposer cannot be exported to ONNX without num_components, which its"
+    ):
+        export_onnx(MixtureProposer(), tmp_path / "x.onnx")
+    with pytest.raises(TypeError, match=r"expected a torch module; got Fitted; pass estimator.network_ of a fitted"):
+        export_onnx(type("Fitted", (), {"network_": None})(), tmp_path / "x.onnx")
+    ViewClassifier().save_pretrained(tmp_path / "pictures")
+    assert main(["export", str(tmp_path / "pictures"), str(tmp_path / "x.onnx")]) == 1
+    assert "ViewClassifier cannot be exported to ONNX: its forward must begin with" in capsys.readouterr().err
+    monkeypatch.setattr(torch.onnx, "export", fail)
+    pool = PicasoPool(4, num_templates=1, num_heads=2)
+    with pytest.raises(ValueError, match=r"^PicasoPool cannot be exported to ONNX: the cause$"):
+        export_onnx(pool, tmp_path / "x.onnx")
+    assert pool.training
+    assert not (tmp_path / "x.onnx").exists()
+
+
+def test_a_folder_of_another_program_is_refused(tmp_path: Path, capsys):
+    PicasoPool(4, num_templates=1, num_heads=2).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace("PicasoPool", "SomethingElse"))
+    assert main(["export", str(tmp_path), str(tmp_path / "x.onnx")]) == 1
+    assert "holds a SomethingElse, which is not a network of picaset" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [1.0, torch.nan])
+def test_a_file_that_gives_other_numbers_is_refused(wrong: float):
+    class Session:
+        def run(self, names, inputs):
+            return [inputs["elements"].mean(axis=1, keepdims=True) + wrong]
+
+    with pytest.raises(ValueError, match="ONNX Runtime gives another output; the largest difference is"):
+        check_outputs(Session(), MeanPool(), (torch.ones(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)))

@@ -23,7 +23,6 @@ class Export:
 
     Examples:
         picaset export network network.onnx
-        picaset export network network.onnx --json
     """
 
     network: tyro.conf.Positional[Path]

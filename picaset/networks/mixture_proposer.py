@@ -111,7 +111,7 @@ class MixtureProposer(PretrainedNetwork):
         elements, mask = read_set(self, elements, mask)
         canonical, place = standardize(elements, mask)
         proposals = self.propose_canonical(canonical, mask, num_components, every_step=every_step)
-        steps = len(proposals.means) // (len(elements) * self.num_proposals)
+        steps = self.num_steps if every_step else 1
         shift, scale = (part.repeat_interleave(self.num_proposals, dim=0).repeat(steps, 1, 1) for part in place)
         return Mixture(proposals.means * scale + shift, proposals.variances * scale.square(), proposals.log_weights)
 
