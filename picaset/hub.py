@@ -6,7 +6,7 @@ The methods that use this, ``from_pretrained`` and ``push_to_hub``, have the nam
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -57,7 +57,7 @@ def upload(
 
 
 @contextmanager
-def readable_errors(problem: str, *, unreachable: str) -> Iterator[None]:
+def readable_errors(problem: str, *, unreachable: str) -> Generator[None]:
     """Turn the errors of the client, the network and the server into one line."""
     errors = cast(Any, require("huggingface_hub.errors", extra="hub", purpose="the Hub"))
     try:

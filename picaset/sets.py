@@ -145,7 +145,7 @@ class SetBatch:
 
     def to_list(self) -> list[Tensor]:
         """Return the sets, each (n, D), as views of the batch."""
-        return list(self.elements.split(self.sizes.tolist()))
+        return list(cast(Any, self.elements).split(self.sizes.tolist()))  # pyright: ignore[reportUnknownMemberType]
 
     @property
     def sizes(self) -> Int[Tensor, " B"]:

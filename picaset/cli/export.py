@@ -2,16 +2,17 @@
 
 import json
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import cast
 
 import tyro
 
-import picaset.lab.tasks
-import picaset.networks.element_scorer
-import picaset.networks.set_predictor  # noqa: F401 - three imports that define networks
 from picaset.networks.onnx import export_onnx
 from picaset.pretrained import CLASSES, PretrainedNetwork, read_description
+
+DEFINING_NETWORKS = ("picaset.lab.tasks", "picaset.networks.element_scorer", "picaset.networks.set_predictor")
+"""Modules whose import defines all networks, with those that they import themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,8 @@ class Export:
 
 def read_any_network(directory: Path) -> PretrainedNetwork:
     """Load a network of any class of this package."""
+    for module in DEFINING_NETWORKS:
+        import_module(module)
     name = read_description(directory / "config.json")["network"]
     if not issubclass(CLASSES.get(name, object), PretrainedNetwork):
         raise ValueError(f"{directory} holds a {name}, which is not a network of picaset; export it with export_onnx.")

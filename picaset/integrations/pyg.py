@@ -46,7 +46,7 @@ class SetAggregation(cast(type[Any], Aggregation)):
     """
 
     def __init__(self, pool: SetPool) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.pool = pool
 
     def reset_parameters(self) -> None:

@@ -6,7 +6,7 @@ Dimensions:  B sets   N elements (padded)   D features
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from inspect import Parameter, signature
 from pathlib import Path
@@ -62,7 +62,7 @@ def export_onnx(
             example = example_sets([3, 5], width, like=weight)
             wrapped = WithOptions(module, options)
             names = output_names(wrapped(*example))
-            program = cast(Any, torch.onnx.export)(
+            program = cast(Any, torch.onnx).export(
                 wrapped,
                 example,
                 dynamo=True,
@@ -152,7 +152,7 @@ def check_outputs(session: Any, module: nn.Module, example: tuple[Tensor, Tensor
     expected = (expected,) if isinstance(expected, Tensor) else expected
     inputs = {name: tensor.cpu().numpy() for name, tensor in zip(("elements", "mask"), example, strict=True)}
     for name, values, wanted in zip(output_names(expected), session.run(None, inputs), expected, strict=True):
-        difference = (torch.from_numpy(values) - wanted.cpu()).abs().max()
+        difference = (torch.as_tensor(values) - wanted.cpu()).abs().max()
         if not difference <= TOLERANCE * max(1.0, float(wanted.abs().max())):
             raise ValueError(f"ONNX Runtime gives another {name}; the largest difference is {float(difference):.2g}")
 
@@ -165,7 +165,7 @@ def reason_of(error: BaseException) -> str:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> Generator[None]:
     """Suppress the notes of the exporter, which concern its own development."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -61,10 +61,8 @@ def build_table(title: str, rows: dict[str, list[Record]]) -> Table:
 
 
 def number_cell(runs: Sequence[Record], key: str) -> Cell:
-    values = [run.result.get(key) for run in runs]
-    return (
-        Cell(format_mean([value for value in values if is_number(value)])) if any(map(is_number, values)) else Cell("")
-    )
+    values = [float(run.result[key]) for run in runs if is_number(run.result.get(key))]
+    return Cell(format_mean(values) if values else "")
 
 
 def is_number(value: object) -> bool:
