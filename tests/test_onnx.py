@@ -148,7 +148,7 @@ def test_what_cannot_be_exported_says_so_in_one_line(tmp_path: Path, monkeypatch
         export_onnx(MixtureProposer(), tmp_path / "x.onnx")
     with pytest.raises(TypeError, match=r"expected a torch module; got Fitted; pass estimator.network_ of a fitted"):
         export_onnx(type("Fitted", (), {"network_": None})(), tmp_path / "x.onnx")
-    ViewClassifier().save_pretrained(tmp_path / "pictures")
+    ViewClassifier(5).save_pretrained(tmp_path / "pictures")
     assert main(["export", str(tmp_path / "pictures"), str(tmp_path / "x.onnx")]) == 1
     assert "ViewClassifier cannot be exported to ONNX: its forward must begin with" in capsys.readouterr().err
     monkeypatch.setattr(torch.onnx, "export", fail)

@@ -148,10 +148,10 @@ def output_names(outputs: Any) -> tuple[str, ...]:
 
 def check_outputs(session: Any, module: nn.Module, example: tuple[Tensor, Tensor]) -> None:
     """Raise unless a session of ONNX Runtime returns what the module returns."""
-    expected = module(*example)
-    expected = (expected,) if isinstance(expected, Tensor) else expected
+    outputs = module(*example)
+    expected = (outputs,) if isinstance(outputs, Tensor) else outputs
     inputs = {name: tensor.cpu().numpy() for name, tensor in zip(("elements", "mask"), example, strict=True)}
-    for name, values, wanted in zip(output_names(expected), session.run(None, inputs), expected, strict=True):
+    for name, values, wanted in zip(output_names(outputs), session.run(None, inputs), expected, strict=True):
         difference = (torch.as_tensor(values) - wanted.cpu()).abs().max()
         if not difference <= TOLERANCE * max(1.0, float(wanted.abs().max())):
             raise ValueError(f"ONNX Runtime gives another {name}; the largest difference is {float(difference):.2g}")
