@@ -167,7 +167,7 @@ def test_a_folder_of_another_program_is_refused(tmp_path: Path, capsys):
     assert "holds a SomethingElse, which is not a network of picaset" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", [1.0, torch.nan])
+@pytest.mark.parametrize("wrong", [1.0, torch.nan, -torch.inf])
 def test_a_file_that_gives_other_numbers_is_refused(wrong: float):
     class Session:
         def run(self, names, inputs):
