@@ -11,7 +11,7 @@ from typing import Any
 from picaset.files import atomic_write
 from picaset.lab.reports.records import Record, read_record, training_command
 from picaset.lab.reports.table import group_digits
-from picaset.networks.pretrained import PretrainedNetwork
+from picaset.pretrained import PretrainedNetwork
 
 MAX_BYTES = 8_000_000
 """Largest size of the weights of a shipped network."""

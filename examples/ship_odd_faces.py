@@ -15,7 +15,7 @@ from model_card import common_fields, read_finished, round_to_half, run_script, 
 from picaset.lab.networks.odd_one_out import ODD_FACES
 from picaset.lab.reports.records import Record
 from picaset.lab.tasks.odd_one_out import OddOneOut
-from picaset.networks.pretrained import PretrainedNetwork
+from picaset.pretrained import PretrainedNetwork
 
 CARD = """# {name}
 

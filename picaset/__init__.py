@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from picaset.estimators.amortized_mixture import AmortizedMixture
     from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
     from picaset.estimators.set_estimators import SetClassifier, SetRegressor
+    from picaset.networks.onnx import export_onnx
 
 __version__ = "0.1.0"
 
@@ -61,6 +62,7 @@ __all__ = [
     "SumPool",
     "collate",
     "em_step",
+    "export_onnx",
     "log_likelihood",
     "shard",
     "stream",
@@ -71,6 +73,7 @@ LAZY_MODULES = {
     "SetAnomalyDetector": "picaset.estimators.set_anomaly_detector",
     "SetClassifier": "picaset.estimators.set_estimators",
     "SetRegressor": "picaset.estimators.set_estimators",
+    "export_onnx": "picaset.networks.onnx",
 }
 """Modules of the names that need optional dependencies, imported on first use."""
 

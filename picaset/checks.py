@@ -61,6 +61,6 @@ def check_positive(*, caller: str, **sizes: object) -> None:
             raise ValueError(f"{caller}: {name} must be at least 1; got {size}.")
 
 
-def check_choice(choice: str, choices: tuple[str, ...], *, caller: str, name: str) -> None:
+def check_choice(choice: object, choices: tuple[object, ...], *, caller: str, name: str) -> None:
     if choice not in choices:
         raise ValueError(f"{caller}: {name} must be one of {', '.join(map(repr, choices))}; got {choice!r}.")

@@ -1,6 +1,7 @@
 """Batches of sets of different sizes.
 
-    SetBatch               sets stored packed, one after the other, without padding
+    SetBatch               sets stored packed, one after the other, without padding; conversions from and to lists,
+                           padded tensors, the batch index of PyG, and jagged nested tensors
     collate                ``collate_fn`` of a DataLoader: packs a list of sets into a SetBatch
     SimilarSizeBatches     ``batch_sampler`` of a DataLoader: batches of sets of similar size
 
@@ -15,7 +16,7 @@ size of its largest set, so batches of sets of similar size keep the padding sma
 Dimensions:  B sets   N elements of the largest set   D features   total elements of all sets
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, SupportsIndex, cast
@@ -92,6 +93,60 @@ class SetBatch:
         check_mask(mask, elements, caller="SetBatch.from_padded")
         return cls(elements[mask], offsets_from_sizes(mask.sum(dim=1)))
 
+    @classmethod
+    def from_batch_index(
+        cls, elements: Float[Tensor, "total D"], index: Int[Tensor, " total"], num_sets: int | None = None
+    ) -> "SetBatch":
+        """Pack elements that each have the index of their set, as in PyG; ``num_sets`` counts empty sets at the end.
+
+        If the index is not sorted, elements are reordered by set; elements of one set keep their order.
+
+        Example:
+            >>> SetBatch.from_batch_index(torch.arange(3.0)[:, None], torch.tensor([2, 0, 2]))
+            SetBatch(3 sets of 0 to 2 elements, 1 features, float32, cpu)
+        """
+        if index.dim() != 1 or len(index) != len(elements):
+            raise ValueError(
+                f"SetBatch.from_batch_index: index must have shape ({len(elements)},), one number for each element; "
+                f"got {tuple(index.shape)}."
+            )
+        if index.dtype not in (torch.int64, torch.int32):
+            raise TypeError(f"SetBatch.from_batch_index: index must be integers; got {index.dtype}. Pass index.long().")
+        low, high = (int(index.min()), int(index.max())) if len(index) else (0, -1)
+        num_sets = high + 1 if num_sets is None else num_sets
+        if low < 0 or high >= num_sets:
+            raise ValueError(
+                f"SetBatch.from_batch_index: index must be from 0 to {num_sets - 1}, the number of sets less one; "
+                f"got {low} to {high}."
+            )
+        index = index.long()
+        if bool((index.diff() < 0).any()):
+            elements = elements[index.argsort(stable=True)]
+        return cls(elements, offsets_from_sizes(torch.bincount(index, minlength=num_sets)))
+
+    @classmethod
+    def from_nested(cls, nested: Tensor) -> "SetBatch":
+        """Pack a nested tensor of jagged layout, of shape (B, n, D); shares its memory if it is contiguous."""
+        if nested.layout is not torch.jagged or nested.dim() != 3:
+            kind = f"layout {nested.layout} and {nested.dim()} dimensions"
+            raise ValueError(
+                f"SetBatch.from_nested: expected a jagged nested tensor of shape (B, n, D); got one with {kind}. "
+                "Make one with torch.nested.nested_tensor(sets, layout=torch.jagged)."
+            )
+        parts = cast(Any, nested)
+        if parts.lengths() is not None:  # with holes between the sets
+            sizes = parts.lengths().long()
+            return cls(torch.cat(nested.unbind()), offsets_from_sizes(sizes))
+        return cls(parts.values(), parts.offsets().long())
+
+    def to_nested(self) -> Tensor:
+        """Return a nested tensor of jagged layout, of shape (B, n, D), which shares the memory of the batch."""
+        return cast(Any, torch.nested).nested_tensor_from_jagged(self.elements, self.offsets)
+
+    def to_list(self) -> list[Tensor]:
+        """Return the sets, each (n, D), as views of the batch."""
+        return list(cast(Any, self.elements).split(self.sizes.tolist()))  # pyright: ignore[reportUnknownMemberType]
+
     @property
     def sizes(self) -> Int[Tensor, " B"]:
         """Number of elements of each set."""
@@ -125,6 +180,22 @@ class SetBatch:
     def with_elements(self, elements: Float[Tensor, "total E"]) -> "SetBatch":
         """Return a batch of the same set sizes with other features, one row per element."""
         return SetBatch(elements, self.offsets)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "SetBatch":
+        """Apply a function or a module, such as ``nn.Linear``, to every element: (total, D) to (total, E).
+
+        Example:
+            >>> batch = SetBatch.from_list([torch.zeros(7, 2), torch.ones(1, 2)])
+            >>> batch.map(torch.nn.Linear(2, 5)).map(torch.relu)
+            SetBatch(2 sets of 1 to 7 elements, 5 features, float32, cpu)
+        """
+        elements = function(self.elements)
+        if elements.shape[:1] != self.elements.shape[:1]:
+            raise ValueError(
+                f"SetBatch.map: the function must return one row for each of the {len(self.elements)} elements; "
+                f"it returned shape {tuple(elements.shape)}."
+            )
+        return self.with_elements(elements)
 
     def to(self, *args: Any, **kwargs: Any) -> "SetBatch":
         """Return the batch on another device or with another floating-point dtype; arguments as for ``Tensor.to``."""
@@ -215,24 +286,47 @@ def check_packed(elements: Tensor, offsets: Tensor) -> None:
 def collate(samples: Sequence[Any]) -> Any:
     """Collate samples into a batch: sets into a :class:`SetBatch`, everything else by ``default_collate``.
 
-    A sample is a set (n, D), or a tuple that begins with one: ``(set, label, ...)``.
+    A sample is a set (n, D), a tuple that begins with one, ``(set, label, ...)``, or a dictionary, in which every
+    two-dimensional tensor or array is a set.
 
     Example:
         >>> import torch
         >>> sets, labels = collate([(torch.zeros(3, 2), 0), (torch.ones(5, 2), 1)])
         >>> sets.sizes, labels
         (tensor([3, 5]), tensor([0, 1]))
+        >>> collate([{"points": torch.zeros(3, 2), "label": 0}, {"points": torch.ones(5, 2), "label": 1}])
+        {'points': SetBatch(2 sets of 3 to 5 elements, 2 features, float32, cpu), 'label': tensor([0, 1])}
     """
     if len(samples) == 0:
         raise ValueError("collate: expected at least one sample; got an empty list.")
-    if not isinstance(samples[0], (tuple, Tensor, np.ndarray)):
-        raise TypeError(
-            f"collate: a sample must be a set (n, D), or a tuple that begins with one; got {type(samples[0]).__name__}."
-        )
-    if isinstance(samples[0], tuple):
+    first = samples[0]
+    if isinstance(first, Mapping):
+        return collate_dicts(cast(Sequence[Mapping[Any, Any]], samples))
+    if isinstance(first, tuple):
         sets, *others = zip(*cast(Sequence[tuple[Any, ...]], samples), strict=True)
         return (SetBatch.from_list(sets), *(default_collate(list(other)) for other in others))
+    if not isinstance(first, Tensor | np.ndarray):
+        raise TypeError(
+            "collate: a sample must be a set (n, D), a tuple that begins with one, or a dictionary; "
+            f"got {type(first).__name__}."
+        )
     return SetBatch.from_list(samples)
+
+
+def collate_dicts(samples: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
+    """Collate dictionaries key by key; all must have the keys of the first."""
+    batch = dict[Any, Any]()
+    for index, sample in enumerate(samples):
+        if sample.keys() != samples[0].keys():
+            raise ValueError(
+                f"collate: all samples must have the same keys; sample 0 has {sorted(samples[0])}, "
+                f"sample {index} has {sorted(sample)}."
+            )
+    for key, first in samples[0].items():
+        values = [sample[key] for sample in samples]
+        is_set = isinstance(first, Tensor | np.ndarray) and cast(Any, first).ndim == 2
+        batch[key] = SetBatch.from_list(values) if is_set else default_collate(values)
+    return batch
 
 
 class SimilarSizeBatches(Sampler[list[int]]):

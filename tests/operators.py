@@ -172,6 +172,8 @@ DEPENDS_ON_SIZE = {"repetition": "the result depends on the number of elements, 
 NOT_STREAMABLE = {
     "streaming": "elements of different chunks interact: all attend to each other, form tuples, or are sorted"
 }
+SET_NORM = {"norm": "set", "residual": "clean"}
+NOT_CHUNKED = {"streaming": "set norm needs the mean and the variance of all elements, before any is attended to"}
 NOT_A_MODULE = {"streaming": "a function of a mixture and a set, not a module"}
 PICASO = {"num_templates": TEMPLATES, "num_heads": HEADS}
 
@@ -185,6 +187,9 @@ OPERATORS = [
     block_case("paper without feed-forward", feed_forward=False),
     block_case("authors without feed-forward", feed_forward=False, form="authors"),
     block_case("many queries", num_queries=31),
+    block_case("paper with set norm", norm="set"),
+    block_case("authors with layer norm and clean residuals", form="authors", norm="layer", residual="clean"),
+    block_case("with clean residuals and nothing else", norm=False, residual="clean", feed_forward=False),
     Case(
         "MultiheadAttentionBlock of elements",
         lambda: BlockAsEncoder(MultiheadAttentionBlock(DIM, DIM, OUT, num_heads=HEADS)),
@@ -223,6 +228,20 @@ OPERATORS = [
         lambda: InducedSelfAttention(DIM, OUT, num_heads=HEADS, num_inducing=INDUCING, **AUTHORS),
         plain(reference.induced_self_attention, num_heads=HEADS, **AUTHORS),
         kind="encoder",
+    ),
+    Case(
+        "InducedSelfAttention with set norm and clean residuals",
+        lambda: InducedSelfAttention(DIM, OUT, num_heads=HEADS, num_inducing=INDUCING, **SET_NORM),
+        plain(reference.induced_self_attention, num_heads=HEADS, **SET_NORM),
+        kind="encoder",
+        exempt=NOT_CHUNKED,
+    ),
+    Case(
+        "SelfAttention with set norm",
+        lambda: SelfAttention(DIM, OUT, num_heads=HEADS, norm="set"),
+        plain(reference.self_attention, num_heads=HEADS, norm="set"),
+        kind="encoder",
+        exempt=NOT_STREAMABLE,
     ),
     Case("MeanPool", MeanPool, lambda op, X: reference.mean_pool(X)),
     Case(
@@ -281,6 +300,17 @@ OPERATORS = [
         plain(reference.picaso, num_steps=2, num_heads=HEADS, **AUTHORS),
     ),
     Case(
+        "PicasoPool with layer norm and clean residuals",
+        lambda: PicasoPool(DIM, **PICASO, norm="layer", residual="clean"),
+        plain(reference.picaso, num_steps=3, num_heads=HEADS, norm="layer", residual="clean"),
+    ),
+    Case(
+        "PicasoPool with set norm and clean residuals",
+        lambda: PicasoPool(DIM, **PICASO, **SET_NORM),
+        plain(reference.picaso, num_steps=3, num_heads=HEADS, **SET_NORM),
+        exempt=NOT_CHUNKED,
+    ),
+    Case(
         "PicasoPool with separate steps",
         lambda: PicasoPool(DIM, **PICASO, num_steps=2, share=False),
         plain(reference.picaso, num_steps=2, num_heads=HEADS, share=False),
@@ -295,6 +325,15 @@ OPERATORS = [
         lambda: OneOutput(GeneralizedPicaso(DIM, **PICASO), 1),
         lambda op, X: reference.generalized_picaso(weights_of(op.operator), X, num_steps=3, num_heads=HEADS)[1],
         kind="encoder",
+    ),
+    Case(
+        "GeneralizedPicaso elements with set norm",
+        lambda: OneOutput(GeneralizedPicaso(DIM, **PICASO, num_steps=2, norm="set"), 1),
+        lambda op, X: reference.generalized_picaso(
+            weights_of(op.operator), X, num_steps=2, num_heads=HEADS, norm="set"
+        )[1],
+        kind="encoder",
+        exempt=NOT_CHUNKED,
     ),
     Case(
         "GeneralizedPicaso untied",

@@ -53,22 +53,38 @@ def heads(weights, Y, X, num_heads, divisor):
     return np.concatenate([attention(Q[:, part], K[:, part], V[:, part], divisor) for part in parts], axis=1)
 
 
+def set_norm(weights, name, X):
+    """Zhang et al. 2022: standardize over elements and features."""
+    if len(X) == 0:
+        return X
+    normed = (X - X.mean()) / np.sqrt(((X - X.mean()) ** 2).mean() + 1e-5)
+    return normed * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+
 def mab(weights, Y, X, *, num_heads, form="paper", norm=False, residual=True, feed_forward=True):
-    """Eq. 3, and the form of the authors' program."""
+    """Eq. 3, and the form of the authors' program; clean residuals as in Set Transformer++."""
+
+    def normalized(name, values):
+        return {"set": set_norm, False: lambda weights, name, x: x}.get(norm, layer_norm)(weights, name, values)
+
     dim = weights["query_map.weight"].shape[0]
+    divisor = sqrt(dim / num_heads) if form == "paper" else sqrt(dim)
+    clean = residual == "clean"
+    inputs = (normalized("query_norm", Y), normalized("element_norm", X)) if clean else (Y, X)
+    H = heads(weights, *inputs, num_heads, divisor)
     if form == "paper":
-        multihead = linear(weights, "output_map", heads(weights, Y, X, num_heads, sqrt(dim / num_heads)))
-        H = relu(linear(weights, "attended_layer", multihead)) if feed_forward else multihead
-        H = linear(weights, "residual_map", Y) + H if residual else H
-    else:
-        H = heads(weights, Y, X, num_heads, sqrt(dim))
-        H = linear(weights, "query_map", Y) + H if residual else H
-    H = layer_norm(weights, "attended_norm", H) if norm else H
+        H = linear(weights, "output_map", H)
+        H = relu(linear(weights, "attended_layer", H)) if feed_forward else H
+    if clean:
+        H = H + (linear(weights, "residual_map", Y) if "residual_map.weight" in weights else Y)
+        return H + relu(linear(weights, "last_layer", normalized("attended_norm", H))) if feed_forward else H
+    if residual:
+        H = H + linear(weights, "residual_map" if form == "paper" else "query_map", Y)
+    H = normalized("attended_norm", H)
     if not feed_forward:
         return H
     rff = relu(linear(weights, "last_layer", H))
-    out = H + rff if residual else rff
-    return layer_norm(weights, "last_norm", out) if norm else out
+    return normalized("last_norm", H + rff if residual else rff)
 
 
 def self_attention(weights, X, **block):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from picaset import Picaso, PicasoPool, SetTransformer
+from picaset import DeepSets, Picaso, PicasoPool, SetTransformer
 from picaset.cli import COMMANDS, main
 from picaset.lab.experiments import EXPERIMENTS, experiment
 from picaset.lab.experiments.tables import TABLES
@@ -33,7 +33,9 @@ def test_every_command_has_examples_in_its_help(capsys):
         assert "Examples:" in (command.__doc__ or "")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.as_installed] * (name == "export")) for name in COMMANDS]
+)
 def test_the_examples_in_a_help_text_run_one_after_the_other(name: str, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results" / "runs").mkdir(parents=True)
@@ -42,6 +44,8 @@ def test_the_examples_in_a_help_text_run_one_after_the_other(name: str, tmp_path
     if name == "pool":
         np.save("points.npy", np.random.default_rng(0).normal(size=(1000, 2)).astype("float32"))
         Picaso(2, 3, dim=16, num_inducing=4, num_outputs=4).save_pretrained("network")
+    if name == "export":
+        DeepSets(2, 3, dim=4).save_pretrained("network")
     if name == "look":
         assert main(["train", "viewpoints-azimuth-pb3", "--profile", "smoke"]) == 0
     if name == "studio":  # would go on for ever; tests/test_studio.py starts it and ends it

@@ -209,7 +209,14 @@ def packed(offsets: list[int], dtype: torch.dtype = torch.int64) -> SetBatch:
         (lambda: SetBatch.from_list([torch.zeros(2, 3)])[0:1], TypeError, "the index must be an integer; got slice. Index one set at a time."),
         (lambda: SetBatch.from_list([np.array([["a"]])]), TypeError, "every set must be numeric; set 0 has dtype <U1."),
         (lambda: collate([]), ValueError, "expected at least one sample; got an empty list."),
-        (lambda: collate([{"set": torch.zeros(2, 3)}]), TypeError, "a sample must be a set (n, D), or a tuple that begins with one; got dict."),
+        (lambda: collate(["abc"]), TypeError, "a sample must be a set (n, D), a tuple that begins with one, or a dictionary; got str."),
+        (lambda: collate([{"points": torch.zeros(2, 3)}, {"point": torch.zeros(2, 3)}]), ValueError, "all samples must have the same keys; sample 0 has ['points'], sample 1 has ['point']."),
+        (lambda: SetBatch.from_batch_index(torch.zeros(3, 6), torch.tensor([0, 1])), ValueError, "index must have shape (3,), one number for each element; got (2,)."),
+        (lambda: SetBatch.from_batch_index(torch.zeros(3, 6), torch.zeros(3)), TypeError, "index must be integers; got torch.float32. Pass index.long()."),
+        (lambda: SetBatch.from_batch_index(torch.zeros(3, 6), torch.tensor([0, 1, 2]), 2), ValueError, "index must be from 0 to 1, the number of sets less one; got 0 to 2."),
+        (lambda: SetBatch.from_batch_index(torch.zeros(3, 6), torch.tensor([0, -1, 2])), ValueError, "index must be from 0 to 2, the number of sets less one; got -1 to 2."),
+        (lambda: SetBatch.from_nested(torch.zeros(2, 3, 6)), ValueError, "expected a jagged nested tensor of shape (B, n, D); got one with layout torch.strided and 3 dimensions. Make one with"),
+        (lambda: SetBatch.from_list([torch.zeros(5, 6)]).map(lambda elements: elements[1:]), ValueError, "SetBatch.map: the function must return one row for each of the 5 elements; it returned shape (4, 6)."),
     ],
 )  # fmt: skip
 def test_sets_that_cannot_be_are_refused(build, kind, message: str):

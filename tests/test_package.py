@@ -21,12 +21,13 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # A module may import from the modules before it in these lists. The library comes first, so that it does not import
 # from the laboratory, the studio or the command line.
 LAYERS = [
-    "checks", "extras", "files", "figures", "progress", "threads", "sets", "operators", "large",
-    "networks", "tables", "estimators", "__init__", "models", "lab", "studio", "cli", "__main__",
+    "checks", "extras", "files", "figures", "progress", "threads", "hub", "pretrained", "sets", "operators",
+    "large", "networks", "tables", "estimators", "integrations", "__init__", "models", "lab", "studio", "cli",
+    "__main__",
 ]  # fmt: skip
 WITHIN_LAB = ["data", "networks", "tasks", "training", "experiments", "reports"]
 WITHIN_OPERATORS = [
-    "state", "buckets", "base", "attention", "block", "encoders", "simple_pools",
+    "state", "set_norm", "buckets", "base", "attention", "block", "encoders", "simple_pools",
     "picaso", "attention_pools", "janossy_pool", "sort_pool", "slot_attention", "soft_kmeans", "mixture",
     "canonicalize",
 ]  # fmt: skip
@@ -164,7 +165,7 @@ def test_imports_point_one_way(path: Path):
 CORE = ["torch", "numpy", "safetensors", "jaxtyping", "tyro", "rich"]
 EXTRAS = ["scipy", "sklearn", "matplotlib", "PIL", "jinja2", "lightning_fabric", "torchmetrics", "fastapi", "uvicorn",
           "starlette", "pydantic", "beartype", "torch_geometric", "tensorboard", "pyarrow", "hypothesis",
-          "pandas"]  # fmt: skip
+          "pandas", "huggingface_hub", "onnx", "onnxscript", "onnxruntime", "lightning", "skorch"]  # fmt: skip
 
 
 def run_without_extras(code: str, *, but: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
@@ -200,6 +201,30 @@ def test_a_command_that_needs_an_extra_says_which_in_one_line(tmp_path, argument
     assert finished.stderr == f"picaset: {needs}; install it with: pip install 'picaset[experiments]'\n"
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "from picaset import MeanPool, export_onnx; export_onnx(MeanPool(), 'x.onnx', dim_in=2)",
+            "exporting to ONNX needs onnx; install it with: pip install 'picaset[onnx]'",
+        ),
+        (
+            "from picaset import MeanPool; MeanPool.from_pretrained('org/name')",
+            "there is no folder org/name; loading it by name needs huggingface_hub; install it with: "
+            "pip install 'picaset[hub]'",
+        ),
+        (
+            "import picaset.integrations.pyg",
+            "picaset.integrations.pyg needs torch_geometric; install it with: pip install torch-geometric",
+        ),
+    ],
+    ids=["onnx", "hub", "pyg"],
+)
+def test_a_function_that_needs_an_extra_says_which(code: str, message: str):
+    finished = run_without_extras(code)
+    assert finished.stderr.strip().endswith(f"MissingExtraError: {message}")
+
+
 def test_the_studio_needs_its_own_extra_and_says_so():
     code = "from picaset.cli import main; sys.exit(main(['studio', '--no-browser']))"
     finished = run_without_extras(code)
@@ -227,6 +252,7 @@ def test_the_wheel_carries_types_weights_and_nothing_of_the_tests(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "picaset/py.typed" in names
     assert "picaset/weights/walking_templates/model.safetensors" in names
+    assert "picaset/lab/records/clustering-ours-quick-seed0/result.json" in names
     assert "picaset/studio/weights/odd_one_out_faces/model.safetensors" in names
     assert {"picaset/studio/static/uplot/LICENSE", "picaset/studio/rooms/cluster/section.html"} <= set(names)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"picaset"}

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from picaset import DeepSets, Picaso, SetTransformer
 from picaset.files import atomic_write
-from picaset.networks.pretrained import Configurable, ModuleConfig
+from picaset.pretrained import Configurable, ModuleConfig
 
 NETWORKS = {
     "DeepSets": lambda: DeepSets(3, 5, dim=8, pool="max", num_outputs=2),
@@ -142,7 +142,7 @@ def test_a_failed_write_leaves_what_was_there(saved, monkeypatch):
     def full_disk(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("picaset.networks.pretrained.save", full_disk)
+    monkeypatch.setattr("picaset.pretrained.save", full_disk)
     with pytest.raises(OSError, match="No space left"):
         NETWORKS["DeepSets"]().save_pretrained(saved)
     assert (saved / "model.safetensors").read_bytes() == before

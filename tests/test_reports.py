@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import picaset
 from picaset.cli import main
 from picaset.figures import new_figure, write_figure
 from picaset.lab.experiments import EXPERIMENTS
@@ -205,6 +206,7 @@ COMMITTED = "Shown from 1 committed record in results/runs/, profile quick; noth
 
 def test_a_report_of_nothing_says_what_to_do(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(picaset, "__file__", str(tmp_path / "picaset/__init__.py"))  # installed without records
     assert main(["report"]) == 1
     shown = capsys.readouterr().err
     assert shown.count("\n") == 1

@@ -120,3 +120,76 @@ def test_every_pass_has_an_order_of_its_own_and_an_epoch_can_be_repeated():
     assert second != first
     batches.set_epoch(0)
     assert list(batches) == first
+
+
+# Conversions
+
+
+@given(data=sets())
+def test_a_list_of_the_sets_packs_to_the_same_batch(data: Sets):
+    listed = data.packed.to_list()
+    assert len(listed) == len(data.sets)
+    assert all(torch.equal(a, b) for a, b in zip(listed, data.sets, strict=True))
+
+
+@given(data=sets(), empty_at_the_end=st.integers(0, 2))
+def test_an_index_of_sets_in_any_order_gives_the_sets_back(data: Sets, empty_at_the_end: int):
+    batch = data.packed
+    num_sets = len(batch) + empty_at_the_end
+    order = torch.randperm(len(batch.elements), generator=data.generator)
+    again = SetBatch.from_batch_index(batch.elements, batch.owners.int(), num_sets)
+    assert torch.equal(again.elements, batch.elements)
+    assert again.sizes.tolist() == [*batch.sizes.tolist(), *[0] * empty_at_the_end]
+    shuffled = SetBatch.from_batch_index(batch.elements[order], batch.owners[order], num_sets)
+    for index, one in enumerate(data.sets):
+        ours = [row for row in order.tolist() if batch.owners[row] == index]  # elements of a set keep their order
+        assert torch.equal(shuffled[index], batch.elements[ours])
+        assert len(ours) == len(one)
+
+
+def test_the_largest_index_is_the_last_set_unless_the_number_is_given():
+    elements = torch.randn(3, DIM)
+    assert SetBatch.from_batch_index(elements, torch.tensor([0, 2, 2])).sizes.tolist() == [1, 0, 2]
+    assert len(SetBatch.from_batch_index(elements[:0], torch.zeros(0, dtype=torch.int64))) == 0
+
+
+@given(data=sets())
+def test_nested_tensors_are_packed_and_unpacked_without_a_copy(data: Sets):
+    batch = data.packed
+    nested = batch.to_nested()
+    assert all(torch.equal(a, b) for a, b in zip(nested.unbind(), data.sets, strict=True))
+    again = SetBatch.from_nested(nested)
+    assert again.elements.data_ptr() == batch.elements.data_ptr()
+    assert torch.equal(again.offsets, batch.offsets)
+
+
+def test_nested_tensors_with_holes_are_packed():
+    padded, sizes = torch.randn(3, 5, DIM), torch.tensor([2, 0, 4])
+    nested = torch.nested.narrow(padded, 1, torch.zeros(3, dtype=torch.int64), sizes, layout=torch.jagged)
+    batch = SetBatch.from_nested(nested)
+    assert batch.sizes.tolist() == sizes.tolist()
+    assert torch.equal(batch[2], padded[2, :4])
+
+
+def test_gradients_pass_through_nested_tensors():
+    elements = torch.randn(5, DIM, requires_grad=True)
+    nested = SetBatch(elements, torch.tensor([0, 2, 5])).to_nested()
+    SetBatch.from_nested(nested).elements.sum().backward()
+    assert_close(elements.grad, torch.ones(5, DIM))
+
+
+@given(data=sets())
+def test_mapping_applies_a_module_to_every_element(data: Sets):
+    linear = torch.nn.Linear(DIM, 3).double()
+    mapped = data.packed.map(linear)
+    assert torch.equal(mapped.offsets, data.packed.offsets)
+    for index, one in enumerate(data.sets):
+        assert_close(mapped[index], linear(one))
+
+
+def test_dictionaries_are_collated_key_by_key():
+    samples = [{"points": one, "label": len(one), "name": "a"} for one in draw_sets([3, 1], seed=0).sets]
+    batch = next(iter(DataLoader(samples, batch_size=2, collate_fn=collate)))
+    assert batch["points"].sizes.tolist() == [3, 1]
+    assert batch["label"].tolist() == [3, 1]
+    assert batch["name"] == ["a", "a"]

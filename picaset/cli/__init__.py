@@ -10,6 +10,7 @@ import tyro
 from picaset.cli.cluster import Cluster
 from picaset.cli.evaluate import Evaluate
 from picaset.cli.experiments import Experiments
+from picaset.cli.export import Export
 from picaset.cli.faces import Faces
 from picaset.cli.look import Look
 from picaset.cli.odd import Odd
@@ -45,6 +46,7 @@ COMMANDS: dict[str, type[Command]] = {
     "reproduce": Reproduce,
     "report": Report,
     "pool": Pool,
+    "export": Export,
     "version": Version,
 }
 

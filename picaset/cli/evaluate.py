@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 import tyro
 
 from picaset.lab.data.folders import use_data_root
+from picaset.lab.tasks.plugins import import_from
 from picaset.lab.training.run_directory import RunDirectory
 
 
@@ -25,6 +26,8 @@ class Evaluate:
     """Run directory."""
     which: Literal["final", "best"] = "final"
     """The network of the last step, or the one with the best score."""
+    experiment: str | None = None
+    """MODULE:FUNCTION of an experiment of your own, if its package is not installed."""
     data_root: Path | None = None
     """Folder of the real data sets; PICASET_DATA by default."""
     json: bool = False
@@ -32,6 +35,8 @@ class Evaluate:
 
     def run(self) -> int:
         use_data_root(self.data_root)
+        if self.experiment is not None:
+            import_from(self.experiment)  # which defines the task of the run
         directory = RunDirectory.open(self.run_directory)
         task = directory.experiment.task
         result = task.evaluate(task.read_network(directory.network(self.which)))

@@ -1,13 +1,16 @@
 """``picaset experiments``"""
 
 import json
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from picaset.lab.experiments import Profile, experiment, names_of
+from picaset.lab.experiments import EXPERIMENTS, Profile, experiment, names_of
+from picaset.lab.training.experiment import Experiment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +29,7 @@ class Experiments:
 
     def run(self) -> int:
         # Without the real data, two names give the same experiment on generated data.
-        experiments = (experiment(name, profile=self.profile) for name in names_of(self.profile))
-        distinct = list({setting.name: setting for setting in experiments}.values())
+        distinct = list({setting.name: setting for setting in self.settings()}.values())
         if self.json:
             print(json.dumps([setting.to_json() for setting in distinct]))
             return 0
@@ -41,3 +43,13 @@ class Experiments:
             table.add_row(setting.name, str(training.steps), str(training.batch_size), f"{parameters:,}")
         Console().print(table)
         return 0
+
+    def settings(self) -> Iterator[Experiment]:
+        """Yield the experiments; one of another package that fails is named and skipped."""
+        for name in names_of(self.profile):
+            try:
+                yield experiment(name, profile=self.profile)
+            except Exception as error:
+                if name in EXPERIMENTS:
+                    raise
+                print(f"picaset: skipped {name}: {error!r}", file=sys.stderr)

@@ -14,9 +14,9 @@ from torch import Tensor
 from picaset.files import atomic_write
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.large.stream import stream
-from picaset.networks.pretrained import PretrainedNetwork, read_description
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 from picaset.operators.mixture import Mixture
+from picaset.pretrained import PretrainedNetwork, read_description
 
 NETWORKS: dict[str, type[PretrainedNetwork]] = {
     network.__name__: network for network in (DeepSets, MixtureNetwork, Picaso, SetTransformer)

@@ -11,7 +11,8 @@ import tyro
 from rich.console import Console
 
 from picaset.lab.experiments.tables import tables_named
-from picaset.lab.reports.records import COMMITTED, Record, describe_origin
+from picaset.lab.reports.plugins import OTHERS
+from picaset.lab.reports.records import Record, committed_records, describe_origin
 from picaset.lab.reports.reproduction import choose_records, write_report
 
 RUNS = Path("runs")
@@ -22,8 +23,9 @@ RUNS = Path("runs")
 class Report:
     """Make tables, figures and a page from finished runs; nothing is trained.
 
-    Shows the runs in runs/, whatever their profile, with separate tables for each profile. If there is no finished run,
-    the committed records in results/runs are shown instead. The output says which.
+    Shows the runs in runs/, whatever their profile, with separate tables for each profile; runs of your own experiments
+    have a table each. If there is no finished run, the committed records in results/runs are shown instead, which an
+    installed picaset has too. The output says which.
 
     Examples:
         picaset report
@@ -48,7 +50,7 @@ class Report:
         if self.runs != RUNS and not self.runs.is_dir():
             raise ValueError(f"--runs: there is no folder {self.runs}.")
         records = choose_records(self.runs, committed=self.records, profile=self.profile, on_skip=warn)
-        write_and_print(records, [self.runs, COMMITTED], self.out, names, as_json=self.json)
+        write_and_print(records, [self.runs, committed_records()], self.out, names, as_json=self.json)
         return 0
 
 
@@ -58,7 +60,7 @@ def write_and_print(
     out: Path,
     names: Sequence[str],
     *,
-    committed: Path = COMMITTED,
+    committed: Path | None = None,
     as_json: bool,
 ) -> None:
     """Write the report, and print the named tables or one JSON line."""
@@ -72,7 +74,7 @@ def write_and_print(
     if not console.is_terminal:
         console = Console(width=1000)  # a pipe has no width to fit into
     console.print(origin, highlight=False, markup=False)
-    for name in names:
+    for name in [*names, *([OTHERS] if report.tables[OTHERS] else [])]:
         if not report.tables[name]:
             console.print(f"{name}: none of these runs belongs to it", highlight=False)
         for table in report.tables[name]:

@@ -15,7 +15,7 @@ from picaset.lab.data.folders import MissingDataError, use_data_root
 from picaset.lab.experiments import Profile, experiment
 from picaset.lab.experiments.tables import TABLES, tables_named
 from picaset.lab.reports.clustering import baselines_file
-from picaset.lab.reports.records import COMMITTED, find_records
+from picaset.lab.reports.records import HERE, committed_records, find_records
 from picaset.lab.reports.reproduction import find_reportable
 from picaset.lab.tasks.clustering import evaluate_scikit_learn
 from picaset.lab.training.loop import resume, start
@@ -40,8 +40,8 @@ class Reproduce:
     """smoke takes seconds per row and trains one seed; quick takes minutes; paper is the published number of steps."""
     runs: Path = RUNS
     """Folder of your runs."""
-    records: Path = COMMITTED
-    """Folder of the committed records."""
+    records: Path = HERE
+    """Folder of the committed records; outside a clone, those that picaset was installed with."""
     out: Path = Path("report")
     """Folder to write the page to."""
     train: bool = False
@@ -64,7 +64,8 @@ class Reproduce:
         needs_baselines = may_train and "table2" in names
         if needs_baselines:  # checked before hours of training
             require("sklearn", extra="estimators", purpose="the comparison with scikit-learn")
-        folders = (self.runs,) if self.fresh else (self.runs, self.records)
+        committed = committed_records() if self.records == HERE else self.records
+        folders = (self.runs,) if self.fresh else (self.runs, committed)
         finished = {record.key: record for record in find_records(folders)}
         for name, seed in (run for table in names for run in TABLES[table]):
             if seed and self.profile == "smoke":
@@ -86,7 +87,7 @@ class Reproduce:
                 f"There is no finished run of profile {self.profile} in {' or '.join(map(str, folders))}; train with: "
                 f"picaset reproduce --profile {self.profile} --train"
             )
-        write_and_print(records, folders, self.out, names, committed=self.records, as_json=self.json)
+        write_and_print(records, folders, self.out, names, committed=committed, as_json=self.json)
         return 0
 
     def say(self, line: str) -> None:

@@ -9,6 +9,7 @@ import tyro
 
 from picaset.lab.data.folders import use_data_root
 from picaset.lab.experiments import Profile, experiment
+from picaset.lab.tasks.plugins import import_from
 from picaset.lab.training.experiment import Experiment
 from picaset.lab.training.loop import Launch, is_first_process, resume, start
 from picaset.lab.training.run_directory import RunDirectory, run_name
@@ -29,7 +30,8 @@ class Train:
     """
 
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
-    """Experiment to train; `picaset experiments` lists the names."""
+    """Experiment to train; `picaset experiments` lists the names. MODULE:FUNCTION is one of your own, in a module of
+    the working directory or of an installed package; it goes with --resume and --config too."""
     profile: Profile = "quick"
     """smoke takes seconds, quick takes minutes on two cores, paper is the published setting."""
     seed: int = 0
@@ -59,9 +61,13 @@ class Train:
 
     def run(self) -> int:
         use_data_root(self.data_root)
-        if sum(choice is not None for choice in (self.name, self.config, self.resume)) != 1:
+        choices = [self.name, self.config, self.resume]
+        if self.name is not None and ":" in self.name and (self.config or self.resume):
+            import_from(self.name)  # which defines the task of the run
+            choices = [self.config, self.resume]
+        if sum(choice is not None for choice in choices) != 1:
             raise ValueError("give one of: the name of an experiment, --config FILE, --resume DIRECTORY.")
-        if self.name is None and (self.profile, self.seed, self.steps) != ("quick", 0, None):
+        if (self.config or self.resume) and (self.profile, self.seed, self.steps) != ("quick", 0, None):
             raise ValueError(
                 "--profile, --seed and --steps go with the name of an experiment; a config has its own values."
             )

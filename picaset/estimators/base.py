@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from picaset.estimators.validation import BaseEstimator, check_is_fitted, read_sets
 from picaset.files import atomic_write, read_json
-from picaset.networks.pretrained import PretrainedNetwork
+from picaset.pretrained import PretrainedNetwork
 
 Floats = NDArray[np.float64]
 FILE = "estimator.json"

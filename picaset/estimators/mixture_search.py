@@ -33,9 +33,9 @@ from torch.nn.functional import pad
 
 from picaset.estimators.batched_em import Mixtures, PointFeatures, fit_mixtures, point_features
 from picaset.networks.mixture_proposer import MixtureProposer
-from picaset.networks.pretrained import read_description
 from picaset.operators.buckets import split_into_buckets
 from picaset.operators.canonicalize import ShiftAndScale, standardize
+from picaset.pretrained import read_description
 from picaset.sets import SetBatch
 
 SHIPPED_WEIGHTS = Path(str(resources.files("picaset"))) / "weights"

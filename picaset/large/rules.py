@@ -28,6 +28,7 @@ from picaset.operators.canonicalize import Canonicalize, ShiftAndScale
 from picaset.operators.encoders import Elementwise, InducedSelfAttention, SelfAttention
 from picaset.operators.janossy_pool import JanossyPool
 from picaset.operators.picaso import GeneralizedPicaso, PicasoPool
+from picaset.operators.set_norm import SetNorm
 from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool, count_elements, sum_elements
 from picaset.operators.slot_attention import SlotAttention
 from picaset.operators.soft_kmeans import SoftKMeans
@@ -222,21 +223,30 @@ def attend_large(
     order = order or cheapest_order(
         num_queries=queries.shape[1], num_heads=block.num_heads, dim_elements=block.dim_elements, dim=block.dim
     )
-    projected = upcast_half(block.query_map(queries))
+    if block.clean and isinstance(block.element_norm, SetNorm):
+        raise TypeError(SET_NORM_CANNOT_STREAM)
+    projected = upcast_half(block.project(queries))
     heads = absorbed_heads(block, projected, large) if order == "absorb" else projected_heads(block, projected, large)
-    return block.combine(queries, block.query_map(queries), heads)
+    return block.combine(queries, block.project(queries), heads)
+
+
+SET_NORM_CANNOT_STREAM = (
+    "norm='set' cannot stream: the mean and the variance of all elements are needed before any of them is attended to. "
+    "Use norm='layer'."
+)
 
 
 def absorbed_heads(block: MultiheadAttentionBlock, queries: Tensor, large: LargeSet) -> Tensor:
     """Return the heads without projecting the set: a softmax mean of its elements for the M queries of all heads."""
 
     def products(elements: Tensor, mask: Tensor | None, queries: Tensor) -> tuple[Tensor, ...]:
-        values = upcast_half(elements)[:, None]
+        values = upcast_half(block.normalized(elements, mask))[:, None]
         return queries[:, None], values, values
 
+    norms = (block.element_norm,) if block.clean else ()
     maps = block.absorbed(queries.new_zeros(1, 1, block.dim_elements), None)
     with without_autocast(queries):
-        peak, (mean,) = large.fold(Attention(products), maps.queries(queries))
+        peak, (mean,) = large.fold(Attention(products, norms), maps.queries(queries))
         assert peak is not None
         peak = peak.to(mean.dtype)
         return maps.finish(AttentionState(*(maps.by_head(part[:, 0]) for part in (peak, torch.ones_like(peak), mean))))
@@ -250,12 +260,15 @@ def projected_heads(block: MultiheadAttentionBlock, queries: Tensor, large: Larg
         assert isinstance(view, ProjectedSet)
         return view.queries(queries), view.keys, view.values
 
-    (mean,) = large.fold(Attention(products, (block.key_map, block.value_map)), queries).sums
+    norms = (block.element_norm,) if block.clean else ()
+    (mean,) = large.fold(Attention(products, (block.key_map, block.value_map, *norms)), queries).sums
     return join_heads(mean)
 
 
 def attend_from_elements(block: MultiheadAttentionBlock, vectors: Tensor, large: LargeSet) -> LargeSet:
     """Return the set whose elements have attended to a few vectors, (B, K, D)."""
+    if any(isinstance(module, SetNorm) for module in block.modules()):
+        raise TypeError(SET_NORM_CANNOT_STREAM)
 
     def attend(elements: Tensor, vectors: Tensor) -> Tensor:
         return block.update(elements, block.view(vectors, None, num_queries=None))

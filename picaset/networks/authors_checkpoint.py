@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from picaset.checks import check_positive
-from picaset.networks.pretrained import load_weights
 from picaset.networks.set_networks import SetTransformer
+from picaset.pretrained import load_weights
 
 BLOCK_NAMES = {
     "fc_q": "query_map",

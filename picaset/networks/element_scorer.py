@@ -14,7 +14,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_num_heads, check_positive
-from picaset.networks.pretrained import PretrainedNetwork
 from picaset.networks.set_networks import Encoder, attention_encoders
 from picaset.operators.attention_pools import AttentionPool
 from picaset.operators.base import check_input_set, read_set
@@ -23,6 +22,7 @@ from picaset.operators.buckets import encode_in_buckets
 from picaset.operators.encoders import SelfAttention
 from picaset.operators.picaso import GeneralizedPicaso, PicasoPool
 from picaset.operators.simple_pools import MeanPool
+from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
 
 ElementEncoder = Literal["elementwise", "self", "elementwise+self"]

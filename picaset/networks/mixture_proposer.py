@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from picaset.checks import check_num_heads, check_positive
-from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.base import learned_templates, read_set
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
 from picaset.operators.canonicalize import standardize
 from picaset.operators.encoders import SelfAttention
 from picaset.operators.mixture import Mixture
+from picaset.pretrained import PretrainedNetwork
 
 SMALLEST_DEVIATION = 1e-3
 """Smallest standard deviation of a predicted component; it keeps the likelihood finite."""
@@ -111,7 +111,7 @@ class MixtureProposer(PretrainedNetwork):
         elements, mask = read_set(self, elements, mask)
         canonical, place = standardize(elements, mask)
         proposals = self.propose_canonical(canonical, mask, num_components, every_step=every_step)
-        steps = len(proposals.means) // (len(elements) * self.num_proposals)
+        steps = self.num_steps if every_step else 1
         shift, scale = (part.repeat_interleave(self.num_proposals, dim=0).repeat(steps, 1, 1) for part in place)
         return Mixture(proposals.means * scale + shift, proposals.variances * scale.square(), proposals.log_weights)
 

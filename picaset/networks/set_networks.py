@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.large.large_set import LargeSet
 from picaset.large.rules import apply_streamed, num_passes
-from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.base import SetEncoder, SetPool, Trace, check_input_set
 from picaset.operators.block import BlockOptions
 from picaset.operators.buckets import pool_in_buckets
 from picaset.operators.encoders import Elementwise, InducedSelfAttention, SelfAttention
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool
+from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
 
 Encoder = Literal["induced", "self", "elementwise"]

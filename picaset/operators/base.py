@@ -37,10 +37,11 @@ from torch import Tensor, nn
 
 from picaset.checks import check_floating, check_mask, check_tensor
 from picaset.operators.buckets import encode_in_buckets, pool_in_buckets
+from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
 
 
-class SetPool(nn.Module):
+class SetPool(PretrainedNetwork):
     """A permutation-invariant map from a set of any size to K vectors."""
 
     dim_in: int | None = None
@@ -60,7 +61,7 @@ class SetPool(nn.Module):
         raise NotImplementedError
 
 
-class SetEncoder(nn.Module):
+class SetEncoder(PretrainedNetwork):
     """A permutation-equivariant map from a set to a set of the same size.
 
     Padded sets return padded sets, with zeros where an element is absent; a SetBatch returns a SetBatch.
@@ -107,7 +108,7 @@ class CascadeStep(NamedTuple):
     """Weights with which the templates attended to the set; None unless requested."""
 
 
-class Cascade(nn.Module):
+class Cascade(PretrainedNetwork):
     """An operator that updates K templates by attending to the set in each of ``num_steps`` steps."""
 
     num_steps: int

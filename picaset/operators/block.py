@@ -10,6 +10,11 @@ W_Y is not the query map. The programs of Set Transformer and PICASO, and so the
 square root of the whole width, have no map after the heads, and add the projected query Q. All maps have biases,
 which the equation omits.
 
+``residual="clean"`` is the equivariant residual of Set Transformer++ (Zhang et al. 2022): norms precede the attention
+and the feed-forward layer, and nothing lies on the path of the queries, so that depth does not change them:
+
+    H = Y + Attention(norm(Y), norm(X)),   MAB(Y, X) = H + rFF(norm(H))
+
 Dimensions:  B sets   N elements   K queries   D features inside   H heads   d = D / H
 """
 
@@ -17,28 +22,32 @@ import math
 from typing import Literal, TypedDict
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.operators.attention import AbsorbedSet, Order, SetView, attend, attention_weights, cheapest_order, view_set
 from picaset.operators.base import read_set, write_set
+from picaset.operators.set_norm import build_norm, normalize
 from picaset.operators.state import AttentionState, upcast_half, without_autocast
+from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
 
 Form = Literal["paper", "authors"]
+Norm = bool | Literal["layer", "set"]
+Residual = bool | Literal["clean"]
 
 
 class BlockOptions(TypedDict, total=False):
     """Keywords of MultiheadAttentionBlock that operators built from blocks accept and pass on."""
 
     form: Form
-    norm: bool
-    residual: bool
+    norm: Norm
+    residual: Residual
     feed_forward: bool
 
 
-class MultiheadAttentionBlock(nn.Module):
+class MultiheadAttentionBlock(PretrainedNetwork):
     r"""MAB: queries attend to a set (Eq. 3; Lee et al. 2019).
 
     .. math::  H = Y W_Y + \mathrm{rFF}(\mathrm{Multihead}(Y, X, X)), \qquad \mathrm{MAB}(Y, X) = H + \mathrm{rFF}(H)
@@ -51,8 +60,10 @@ class MultiheadAttentionBlock(nn.Module):
         dim: Features inside the block and of its output.
         num_heads: Attention heads; divides ``dim``.
         form: ``"paper"`` for Eq. 3, ``"authors"`` for the form of the published programs.
-        norm: Layer norm after each of the two sums.
-        residual: If False, both sums keep only their second term (Proposition 2).
+        norm: ``True`` or ``"layer"`` for layer norm, ``"set"`` for :class:`SetNorm`, after each of the two sums.
+        residual: If False, both sums keep only their second term (Proposition 2). ``"clean"`` moves the norms before
+            the attention and the feed-forward layer, and adds the queries as they are; if ``dim_queries`` is not
+            ``dim``, a linear map of them.
         feed_forward: If False, both feed-forward layers are omitted (Proposition 2).
 
     Shapes:
@@ -75,12 +86,14 @@ class MultiheadAttentionBlock(nn.Module):
         *,
         num_heads: int,
         form: Form = "paper",
-        norm: bool = False,
-        residual: bool = True,
+        norm: Norm = False,
+        residual: Residual = True,
         feed_forward: bool = True,
     ) -> None:
         super().__init__()
         caller = type(self).__name__
+        check_choice(norm, (False, True, "layer", "set"), caller=caller, name="norm")
+        check_choice(residual, (False, True, "clean"), caller=caller, name="residual")
         check_positive(caller=caller, dim_queries=dim_queries, dim_elements=dim_elements)
         check_num_heads(num_heads, dim, caller=caller)
         check_choice(form, ("paper", "authors"), caller=caller, name="form")
@@ -90,20 +103,25 @@ class MultiheadAttentionBlock(nn.Module):
         self.num_heads = num_heads
         self.form = form
         self.residual = residual
+        self.clean = residual == "clean"
         self.feed_forward = feed_forward
         self.query_map = nn.Linear(dim_queries, dim)
         self.key_map = nn.Linear(dim_elements, dim)
         self.value_map = nn.Linear(dim_elements, dim)
         if form == "paper":
             self.output_map = nn.Linear(dim, dim)
-            if residual:
-                self.residual_map = nn.Linear(dim_queries, dim)
             if feed_forward:
                 self.attended_layer = nn.Linear(dim, dim)
+        if self.clean and dim_queries == dim:
+            self.residual_map = nn.Identity()
+        elif self.clean or (residual and form == "paper"):
+            self.residual_map = nn.Linear(dim_queries, dim)
         if feed_forward:
             self.last_layer = nn.Linear(dim, dim)
-        self.attended_norm = nn.LayerNorm(dim) if norm else nn.Identity()
-        self.last_norm = nn.LayerNorm(dim) if norm and feed_forward else nn.Identity()
+        if self.clean:
+            self.query_norm, self.element_norm = build_norm(norm, dim_queries), build_norm(norm, dim_elements)
+        self.attended_norm = build_norm(norm if feed_forward or not self.clean else False, dim)
+        self.last_norm = build_norm(norm if feed_forward and not self.clean else False, dim)
 
     def forward(
         self,
@@ -118,7 +136,7 @@ class MultiheadAttentionBlock(nn.Module):
         # The number of queries of a trace may be dynamic, and the order of evaluation may not depend on it.
         dynamic = isinstance(queries, SetBatch) or torch.compiler.is_compiling()
         num_queries = None if dynamic else padded_queries.shape[1]
-        updated = self.update(padded_queries, self.view(padded, present, num_queries=num_queries))
+        updated = self.update(padded_queries, self.view(padded, present, num_queries=num_queries), query_mask)
         return write_set(updated, query_mask, like=queries)
 
     def view(
@@ -142,7 +160,7 @@ class MultiheadAttentionBlock(nn.Module):
             num_steps=num_steps,
         )
         return view_set(
-            elements,
+            self.normalized(elements, mask),
             mask,
             key_map=self.key_map,
             value_map=self.value_map,
@@ -151,20 +169,37 @@ class MultiheadAttentionBlock(nn.Module):
             order=order,
         )
 
-    def update(self, queries: Float[Tensor, "#B K Q"], view: SetView) -> Float[Tensor, "B K D"]:
-        """Update the queries by attending to the set; queries shared by all sets may be a batch of one."""
-        projected = self.query_map(queries)  # (B, K, D)
-        return self.combine(queries, projected, attend(upcast_half(projected), view))
+    def update(
+        self, queries: Float[Tensor, "#B K Q"], view: SetView, mask: Shaped[Tensor, "B K"] | None = None
+    ) -> Float[Tensor, "B K D"]:
+        """Update the queries by attending to the set; queries shared by all sets may be a batch of one.
+
+        ``mask`` tells set norm which queries are present, if they are elements of padded sets.
+        """
+        projected = self.project(queries, mask)  # (B, K, D)
+        return self.combine(queries, projected, attend(upcast_half(projected), view), mask)
+
+    def normalized(
+        self, elements: Float[Tensor, "B N E"], mask: Shaped[Tensor, "B N"] | None
+    ) -> Float[Tensor, "B N E"]:
+        """Return the elements as keys and values are computed from them: as they are, without clean residuals."""
+        return normalize(self.element_norm, elements, mask) if self.clean else elements
+
+    def project(
+        self, queries: Float[Tensor, "#B K Q"], mask: Shaped[Tensor, "B K"] | None = None
+    ) -> Float[Tensor, "#B K D"]:
+        """Return the projected queries, which the scores are computed from."""
+        return self.query_map(normalize(self.query_norm, queries, mask) if self.clean else queries)
 
     def weights(self, queries: Float[Tensor, "#B K Q"], view: SetView) -> Float[Tensor, "B H K N"]:
         """Return the attention weights of each head."""
-        return attention_weights(upcast_half(self.query_map(queries)), view)
+        return attention_weights(upcast_half(self.project(queries)), view)
 
     def summarize(
         self, queries: Float[Tensor, "B K Q"], elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None = None
     ) -> AttentionState:
         """Return the softmax statistics of a part of a set for these queries; those of all parts merge."""
-        projected = upcast_half(self.query_map(queries))
+        projected = upcast_half(self.project(queries))
         with without_autocast(projected):
             return self.absorbed(elements, mask).summarize(projected)
 
@@ -173,7 +208,7 @@ class MultiheadAttentionBlock(nn.Module):
         no_elements = queries.new_zeros(1, 1, self.dim_elements)
         with without_autocast(state.total):
             attended = self.absorbed(no_elements, None).finish(state)
-        return self.combine(queries, self.query_map(queries), attended)
+        return self.combine(queries, self.project(queries), attended)
 
     def absorbed(self, elements: Tensor, mask: Tensor | None) -> AbsorbedSet:
         """Return a set for evaluation in the absorbed order."""
@@ -182,7 +217,11 @@ class MultiheadAttentionBlock(nn.Module):
         return view
 
     def combine(
-        self, queries: Float[Tensor, "#B K Q"], projected: Float[Tensor, "#B K D"], attended: Float[Tensor, "B K D"]
+        self,
+        queries: Float[Tensor, "#B K Q"],
+        projected: Float[Tensor, "#B K D"],
+        attended: Float[Tensor, "B K D"],
+        mask: Shaped[Tensor, "B K"] | None = None,
     ) -> Float[Tensor, "B K D"]:
         """Apply Eq. 3 after the attention: output map, residuals, norms and feed-forward layers."""
         attended = attended.to(projected.dtype)
@@ -191,12 +230,14 @@ class MultiheadAttentionBlock(nn.Module):
             if self.feed_forward:
                 attended = torch.relu(self.attended_layer(attended))
         if self.residual:
-            attended = attended + (self.residual_map(queries) if self.form == "paper" else projected)
-        attended = self.attended_norm(attended)
+            mapped = self.form == "paper" or self.clean
+            attended = attended + (self.residual_map(queries) if mapped else projected)
+        normed = normalize(self.attended_norm, attended, mask)
         if not self.feed_forward:
-            return attended
-        last = torch.relu(self.last_layer(attended))
-        return self.last_norm(attended + last if self.residual else last)
+            return normed
+        last = torch.relu(self.last_layer(normed))
+        kept = attended if self.clean else normed
+        return normalize(self.last_norm, kept + last if self.residual else last, mask)
 
 
 def check_queries(block: MultiheadAttentionBlock, queries: Tensor, elements: Tensor) -> None:

@@ -70,7 +70,7 @@ class SelfAttention(SetEncoder):
         self.block = MultiheadAttentionBlock(dim_in, dim_in, dim, num_heads=num_heads, **options)
 
     def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
-        return self.block.update(elements, self.block.view(elements, mask, num_queries=None))
+        return self.block.update(elements, self.block.view(elements, mask, num_queries=None), mask)
 
 
 class InducedSelfAttention(SetEncoder):
@@ -110,4 +110,4 @@ class InducedSelfAttention(SetEncoder):
     def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
         view = self.gather.view(elements, mask, num_queries=self.inducing.shape[0])
         gathered = self.gather.update(self.inducing[None], view)  # (B, M, D)
-        return self.spread.update(elements, self.spread.view(gathered, None, num_queries=None))
+        return self.spread.update(elements, self.spread.view(gathered, None, num_queries=None), mask)

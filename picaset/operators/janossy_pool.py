@@ -74,7 +74,8 @@ def valid_tuples(present: Bool[Tensor, "B N"], order: int) -> Tensor:
     filler = index == present.shape[1]
     valid = torch.ones((), dtype=torch.bool, device=present.device)
     for place in range(order):
-        valid = valid & place_on_axis(place, order, torch.where(sizes > place, element, filler))
+        # Not torch.where, which ONNX Runtime does not have for booleans.
+        valid = valid & place_on_axis(place, order, (element & (sizes > place)) | (filler & (sizes <= place)))
         for other in range(place):
             differ = place_on_axis(place, order, index) != place_on_axis(other, order, index)
             valid = valid & (differ | place_on_axis(place, order, filler))

@@ -228,5 +228,5 @@ class GeneralizedPicaso(Cascade):
         view = self.reading.view(elements, mask, num_queries=self.templates.shape[0])
         attention = self.reading.weights(step.templates, view) if with_attention else None
         templates = self.reading.update(step.templates, view)
-        encoded = rewriting.update(elements, rewriting.view(templates, None, num_queries=None))
+        encoded = rewriting.update(elements, rewriting.view(templates, None, num_queries=None), mask)
         return CascadeStep(templates, (encoded, mask), attention)

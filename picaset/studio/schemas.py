@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from picaset.networks.pretrained import read_description
+from picaset.pretrained import read_description
 
 
 class RequestError(Exception):

@@ -13,7 +13,7 @@ from picaset.lab.networks.scene_decoders import AttentionDecoder, CascadeDecoder
 from picaset.lab.tasks.scene_loss import Objective
 from picaset.lab.tasks.scenes import NETWORK, SceneObjects
 from picaset.lab.training.experiment import Training
-from picaset.networks.pretrained import ModuleConfig
+from picaset.pretrained import ModuleConfig
 
 DIM = 64
 DESCENT = ModuleConfig.of(DescentDecoder, dim=DIM, num_places=(64 // PIXELS_PER_PLACE) ** 2, num_steps=10)

@@ -18,8 +18,8 @@ from picaset.lab.networks.capsules import SMALL_SIZES, CapsuleNetwork
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.viewpoints import BAG, CLASSES, PB3, Data, Viewpoints
 from picaset.lab.training.experiment import Experiment, Training
-from picaset.networks.pretrained import ModuleConfig
 from picaset.networks.set_networks import DeepSets, SetTransformer
+from picaset.pretrained import ModuleConfig
 
 VIEW_CLASSIFIER = ModuleConfig.of(ViewClassifier, num_classes=CLASSES, num_templates=4, patch_dropout=0.3, dropout=0.2)
 OURS = Viewpoints(

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from picaset.checks import check_positive
-from picaset.networks.pretrained import PretrainedNetwork
+from picaset.pretrained import PretrainedNetwork
 
 VARIANCE_FLOOR = 1e-4
 """Added to every variance, so that the density of equal votes is finite."""

@@ -21,7 +21,6 @@ from picaset.large.large_set import LargeSet
 from picaset.large.rules import apply_streamed, num_passes
 from picaset.large.statistics import Sums
 from picaset.networks.mixture_proposer import SMALLEST_DEVIATION, components, with_frequencies
-from picaset.networks.pretrained import PretrainedNetwork
 from picaset.networks.set_networks import Encoder, attention_encoders, four_layers
 from picaset.operators.attention_pools import AttentionPool
 from picaset.operators.base import CascadeStep, SetPool, Trace, check_input_set, read_set
@@ -32,6 +31,7 @@ from picaset.operators.encoders import Elementwise, SelfAttention
 from picaset.operators.mixture import Mixture
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool
+from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
 
 Pool = Literal["picaso", "mixing-picaso", "attention", "mean", "max"]

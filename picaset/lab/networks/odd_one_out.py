@@ -16,8 +16,8 @@ from torch import Tensor
 from picaset.checks import check_mask
 from picaset.lab.networks.image_stems import Stem, image_stem, to_float_images
 from picaset.networks.element_scorer import Comparison, ElementEncoder, ElementPool, ElementScorer
-from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.block import BlockOptions
+from picaset.pretrained import PretrainedNetwork
 
 
 class OddOneOutNetwork(PretrainedNetwork):

@@ -17,13 +17,13 @@ from torch.nn.functional import normalize
 
 from picaset.checks import check_positive
 from picaset.lab.networks.set_descent import SetDescent
-from picaset.networks.pretrained import Configurable
 from picaset.operators.attention_pools import AttentionPool
 from picaset.operators.base import Trace
 from picaset.operators.block import Form
 from picaset.operators.encoders import SelfAttention
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.slot_attention import Initial, SlotAttention
+from picaset.pretrained import Configurable
 
 SUMMARY_FEATURES = 16
 """Features of a place in the summary that a descent starts from."""

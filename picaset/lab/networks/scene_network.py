@@ -23,8 +23,8 @@ from picaset.lab.networks.scene_decoders import (
     SceneDecoder,
     SlotDecoder,
 )
-from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.base import Trace
+from picaset.pretrained import PretrainedNetwork
 
 VERSION_1_DECODERS: dict[str, tuple[type[SceneDecoder], dict[str, Any]]] = {
     "picaso": (CascadeDecoder, {}),

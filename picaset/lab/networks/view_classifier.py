@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.lab.networks.image_stems import ConvolutionalStem
-from picaset.networks.pretrained import PretrainedNetwork
 from picaset.operators.attention_pools import AttentionPool
 from picaset.operators.base import SetPool, Trace
 from picaset.operators.encoders import SelfAttention
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MeanPool
+from picaset.pretrained import PretrainedNetwork
 
 ViewPool = Literal["picaso", "attention", "mean"]
 

@@ -5,11 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import picaset
 from picaset.lab.training.experiment import Experiment
 from picaset.lab.training.run_directory import RunDirectory
 
-COMMITTED = Path("results/runs")
+HERE = Path("results/runs")
 """Folder of the records that are committed with the source, relative to a clone."""
+
+
+def committed_records() -> Path:
+    """Return the folder of the committed records: in the working directory, in the clone, or in the package."""
+    package = Path(picaset.__file__).parent
+    folders = (HERE, package.parent / HERE, package / "lab" / "records")
+    return next((folder for folder in folders if folder.is_dir()), HERE)
+
 
 OnSkip = Callable[[str], None]
 """Receives one line for each run directory that is skipped: its path and the reason."""
@@ -97,8 +106,9 @@ def reason_of(error: Exception, path: Path) -> str:
     return " ".join(str(error).replace(f"{path}/", "").replace(str(path), path.name).split())
 
 
-def describe_origin(records: Sequence[Record], *, committed: Path = COMMITTED) -> str:
+def describe_origin(records: Sequence[Record], *, committed: Path | None = None) -> str:
     """Say in one sentence which runs are shown, from which folders, and in which profiles."""
+    committed = committed or committed_records()
     counts = dict[Path, int]()
     for record in records:
         counts[record.path.parent] = counts.get(record.path.parent, 0) + 1

@@ -12,7 +12,16 @@ from picaset.files import atomic_write
 from picaset.lab.reports.clustering import CLUSTERING
 from picaset.lab.reports.odd_one_out import ODD_ONE_OUT
 from picaset.lab.reports.page import Figures, Reporter, Section, write_page
-from picaset.lab.reports.records import COMMITTED, OnSkip, Record, find_records, profiles_of, reason_of, require_fields
+from picaset.lab.reports.plugins import OTHERS, plugin_sections
+from picaset.lab.reports.records import (
+    OnSkip,
+    Record,
+    committed_records,
+    find_records,
+    profiles_of,
+    reason_of,
+    require_fields,
+)
 from picaset.lab.reports.scenes import SCENES
 from picaset.lab.reports.study import (
     claims_table,
@@ -43,7 +52,7 @@ class WrittenReport:
 
     page: Path
     tables: dict[str, list[Table]]
-    """Tables by the table of the paper that they belong to."""
+    """Tables by the table of the paper that they belong to; those of other packages under ``OTHERS``."""
     figures: Sequence[Path]
     """SVG files; each has a PNG beside it."""
 
@@ -74,7 +83,7 @@ def choose_records(
         profile: Keep only the runs of this profile.
         on_skip: Receives a line for each run that is skipped.
     """
-    folders = dict.fromkeys([COMMITTED] if committed else [runs, COMMITTED])
+    folders = dict.fromkeys([committed_records()] if committed else [runs, committed_records()])
     for folder in folders:
         records = find_reportable([folder], on_skip=on_skip)
         if matches := [record for record in records if profile in (None, record.experiment.profile)]:
@@ -113,6 +122,8 @@ def write_report(
                 sections.setdefault(kind, []).append(replace(section, figures=figures))
     claims = build_claims(records, out / "figures")
     shown = [*claims, *(section for of_kind in sections.values() for section in of_kind)]
+    others = plugin_sections(records, out / "figures", several_profiles=len(profiles) > 1, on_skip=on_skip)
+    shown += others
     page = out / "index.html"
     write_page(page, origin=origin, sections=shown, records=records)
     report = WrittenReport(
@@ -120,7 +131,8 @@ def write_report(
         {
             reporter.table: [table for section in sections.get(kind, ()) for table in section.tables]
             for kind, reporter in REPORTERS.items()
-        },
+        }
+        | {OTHERS: [table for section in others for table in section.tables]},
         [paths[0] for section in shown for paths in section.figures.values()],
     )
     with atomic_write(out / "tables.md") as unfinished:

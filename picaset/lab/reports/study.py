@@ -12,7 +12,7 @@ from picaset.lab.reports.clustering import likelihoods, oracle
 from picaset.lab.reports.curves import GRID, REFERENCE
 from picaset.lab.reports.page import Figures
 from picaset.lab.reports.published import TABLE_2, TABLE_3, TABLE_4, TABLE_5
-from picaset.lab.reports.records import COMMITTED, Record, runs_named
+from picaset.lab.reports.records import Record, committed_records, runs_named
 from picaset.lab.reports.table import Cell, Table, format_mean, group_digits, row_heading
 from picaset.lab.reports.verdicts import MIN_RUNS, SHARE, Difference
 from picaset.lab.tasks.clustering import SHIFTS
@@ -331,8 +331,9 @@ def study_tables(records: Sequence[Record], kind: str) -> list[Table]:
     return [table for comparison in comparisons if (table := comparison.table(records)) is not None]
 
 
-def read_step_costs(results: Path = COMMITTED.parent) -> dict[str, float]:
+def read_step_costs(results: Path | None = None) -> dict[str, float]:
     """Return the milliseconds of a training step of each arm of the sweep, as ``benchmarks.cascade_cost`` measured."""
+    results = committed_records().parent if results is None else results
     for path in sorted(results.glob("cascade_cost__*.json"), reverse=True):
         return {row["arm"]: row["milliseconds"] for row in read_json(path)["rows"]}
     return {}

@@ -17,8 +17,8 @@ from picaset.extras import require
 from picaset.lab.data.gaussian_mixtures import Move, benchmark_sets, training_batch
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.lab.tasks.task import Task, network_settings
-from picaset.networks.pretrained import ModuleConfig
 from picaset.operators.mixture import Mixture, em_step, log_likelihood
+from picaset.pretrained import ModuleConfig
 
 SHIFTS = (0, 8, -8, 10, -10, 12, -12)
 """Shifts of the paper's Table 2, in its order."""

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from picaset.lab.data.gaussian_mixtures import draw_mixtures, seeded_generator
 from picaset.lab.tasks.task import Task, network_settings
 from picaset.networks.mixture_proposer import MixtureProposer
-from picaset.networks.pretrained import ModuleConfig
 from picaset.operators.mixture import Mixture, em_step, log_likelihood
+from picaset.pretrained import ModuleConfig
 
 EM_STEPS = (0, 1, 5, 20)
 EARLIER = 0.5

@@ -35,7 +35,7 @@ from picaset.lab.data.face_sets import (
 from picaset.lab.data.folders import cache_folder, data_folder
 from picaset.lab.networks.odd_one_out import OddOneOutNetwork
 from picaset.lab.tasks.task import Task, network_settings
-from picaset.networks.pretrained import ModuleConfig
+from picaset.pretrained import ModuleConfig
 
 Objective = Literal["elements", "authors"]
 SIZES = (3, 4, 6, 8, 12, 16, 24, 32, 48, 64)

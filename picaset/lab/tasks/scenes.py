@@ -25,7 +25,7 @@ from picaset.lab.networks.scene_network import SceneNetwork
 from picaset.lab.tasks.scene_loss import Objective, scene_loss
 from picaset.lab.tasks.scene_scores import by_steps, milliseconds_per_image, precisions, predict, shown_attention
 from picaset.lab.tasks.task import Task
-from picaset.networks.pretrained import ModuleConfig
+from picaset.pretrained import ModuleConfig
 
 ScenePart = Literal["train", "validation", "test"]
 

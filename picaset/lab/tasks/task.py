@@ -7,7 +7,10 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from picaset.networks.pretrained import CLASSES, ModuleConfig, PretrainedNetwork
+from picaset.pretrained import CLASSES, ModuleConfig, PretrainedNetwork
+
+PLUGIN_TASKS: dict[str, type["Task"]] = {}
+"""Tasks that are defined outside the package, as ``module:class``, once their module is imported."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,6 +19,10 @@ class Task(ABC):
 
     network: ModuleConfig
     """Class and constructor arguments of the network."""
+
+    def __init_subclass__(cls) -> None:
+        if not cls.__module__.startswith("picaset."):
+            PLUGIN_TASKS[f"{cls.__module__}:{cls.__qualname__}"] = cls
 
     def build_network(self) -> nn.Module:
         """Build the network with random weights."""

@@ -25,8 +25,8 @@ from picaset.lab.networks.capsules import SMALL_SIZES, CapsuleNetwork, spread_lo
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.task import Task
 from picaset.lab.tasks.viewpoint_scores import Look, accuracies, accuracy_on_centre_crops, examples
-from picaset.networks.pretrained import ModuleConfig
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
+from picaset.pretrained import ModuleConfig
 
 Data = Literal["small-norb", "toys", "toys-small", "toys-tiny"]
 DATA_DESCRIPTIONS = {

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from picaset.files import check_known, from_json, read_json, to_json
-from picaset.lab.tasks import TASKS
+from picaset.lab.tasks import TASKS, kind_of
+from picaset.lab.tasks.plugins import UnknownTask, find_plugin_task
 from picaset.lab.tasks.task import Task
 
 FORMAT = "picaset-experiment"
@@ -71,7 +72,7 @@ class Experiment:
     @property
     def kind(self) -> str:
         """The name of the task."""
-        return next(name for name, task in TASKS.items() if isinstance(self.task, task))
+        return kind_of(self.task)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -105,8 +106,12 @@ class Experiment:
         for name in ("name", "profile", "kind"):
             if not isinstance(settings[name], str):
                 raise ValueError(f"{where}: {name} must be a text; got {settings[name]!r}.")
-        check_known(settings["kind"], TASKS, where=where, what="task")
-        task, described = TASKS[settings["kind"]], settings["task"]
+        kind, described = settings["kind"], settings["task"]
+        task = find_plugin_task(kind) if ":" in kind else TASKS.get(kind)
+        if ":" not in kind:
+            check_known(kind, TASKS, where=where, what="task")
+        if task is None:
+            task, described = UnknownTask, {"kind": kind, "settings": described}
         if version == 1 and isinstance(described, dict):
             described = upgraded(task, cast(dict[str, Any], described), where=where)
         return cls(

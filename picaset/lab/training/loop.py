@@ -31,7 +31,7 @@ from picaset.lab.data.folders import MissingDataError
 from picaset.lab.training.experiment import Experiment, Training
 from picaset.lab.training.run_directory import Checkpoint, RunDirectory, describe_environment
 from picaset.large.sources import prefetch
-from picaset.networks.pretrained import PretrainedNetwork
+from picaset.pretrained import PretrainedNetwork
 from picaset.progress import Watcher, watch_steps
 
 RISE = 0.3

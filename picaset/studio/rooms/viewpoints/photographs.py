@@ -22,8 +22,8 @@ from picaset.lab.data.toys import GRIDS, SEED, Grid, render_toy
 from picaset.lab.data.views import CATEGORIES, LABELS, Views
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.viewpoint_scores import as_shown, attention_to_places, heat_limit, heat_of
-from picaset.networks.pretrained import PretrainedNetwork
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
+from picaset.pretrained import PretrainedNetwork
 from picaset.studio.background import LazyData, result_or_error
 from picaset.studio.pictures import PICTURE, encode_png
 from picaset.studio.schemas import (

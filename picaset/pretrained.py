@@ -1,4 +1,4 @@
-"""Networks that are saved to a folder and loaded from it, without pickle.
+"""Networks and operators that are saved to a folder or to the Hub and loaded from it, without pickle.
 
     FOLDER/config.json          format, format version, class name, constructor arguments
     FOLDER/model.safetensors    weights
@@ -6,7 +6,7 @@
 Loading never runs code from the folder, so one from an untrusted source is safe to load.
 
     Configurable         a module that records its constructor arguments as ``config``
-    PretrainedNetwork    a configurable network with ``save_pretrained`` and ``from_pretrained``
+    PretrainedNetwork    a configurable module with ``save_pretrained``, ``from_pretrained`` and ``push_to_hub``
     ModuleConfig         a class name and arguments as a value: compared, written as JSON, and built
 """
 
@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypedDict, TypeVar, Unpack, cast, get_args, get_origin, get_type_hints
 
 from safetensors import SafetensorError
@@ -24,6 +25,7 @@ from safetensors.torch import load_file, save  # pyright: ignore[reportUnknownVa
 from torch import Tensor, nn
 
 from picaset.files import atomic_write, check_known, create_folder, describe_type, read_json, read_value, to_json
+from picaset.hub import download, is_hub_name, model_card, upload
 
 CLASSES: dict[str, type["Configurable"]] = {}
 """Every configurable class by name."""
@@ -49,7 +51,9 @@ class Configurable(nn.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        CLASSES[cls.__name__] = cls
+        ours = cls.__name__ in CLASSES and CLASSES[cls.__name__].__module__.startswith("picaset.")
+        if not ours or cls.__module__.startswith("picaset."):  # a class of a user does not replace one of the package
+            CLASSES[cls.__name__] = cls
 
     def __new__(cls: type[Module], *arguments: Any, **options: Any) -> Module:
         module = super().__new__(cls)  # pyright: ignore[reportArgumentType]
@@ -65,9 +69,10 @@ def flat(bound: inspect.BoundArguments) -> dict[str, Any]:
     """Return bound arguments by name, those of ``**options`` beside the others."""
     values = dict[str, Any]()
     for name, value in bound.arguments.items():
-        if bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
             values.update(value)
-        else:
+        elif kind is not inspect.Parameter.VAR_POSITIONAL:  # of a class without a constructor
             values[name] = value
     return values
 
@@ -168,6 +173,8 @@ def parameters_of(module: type[Configurable]) -> tuple[dict[str, Any], dict[str,
     hints, defaults = dict[str, Any](), dict[str, Any]()
     annotations = get_type_hints(module.__init__)
     for name, parameter in inspect.signature(module).parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            continue
         hint = annotations.get(name, Any)
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             options = get_args(hint)[0] if get_origin(hint) is Unpack else None
@@ -200,13 +207,19 @@ class Description(TypedDict):
 
 
 class PretrainedNetwork(Configurable):
-    """A network that can be saved to a folder and loaded from it.
+    """A network or an operator that can be saved to a folder or to the Hugging Face Hub, and loaded from it.
 
     The constructor arguments are saved beside the weights; see :class:`Configurable`.
     """
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Save the network to a folder; each file is replaced atomically."""
+        for name, value in self.config.items():
+            if not is_json(value):
+                raise ValueError(
+                    f"{type(self).__name__}.save_pretrained: the argument {name} is a {type(value).__name__}, which "
+                    "has no form in config.json; save the weights with safetensors, and build the module in code."
+                )
         directory = create_folder(Path(directory))
         description = Description(
             format=FORMAT, format_version=FORMAT_VERSION, network=type(self).__name__, config=self.config
@@ -216,9 +229,51 @@ class PretrainedNetwork(Configurable):
             config.write_text(json.dumps(description, indent=2) + "\n")
             model.write_bytes(save(weights))
 
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        commit_message: str = "Upload a module of picaset",
+        private: bool | None = None,
+        token: str | None = None,
+        branch: str | None = None,
+    ) -> str:
+        """Push the network to a repository of the Hugging Face Hub, created if needed; return the commit's address.
+
+        A model card is written if the repository has none.
+        """
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            card = model_card(
+                type(self).__name__,
+                type(self).__module__,
+                self.config,
+                name=repo_id,
+                num_parameters=sum(parameter.numel() for parameter in self.parameters()),
+            )
+            return upload(
+                Path(folder), repo_id, card=card, commit_message=commit_message, private=private, token=token,
+                branch=branch,
+            )  # fmt: skip
+
     @classmethod
-    def from_pretrained(cls: type[Network], directory: str | os.PathLike[str]) -> Network:
-        """Load a network from a folder, in ``eval`` mode; a folder of another network is an error."""
+    def from_pretrained(
+        cls: type[Network], directory: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
+    ) -> Network:
+        """Load a network, in ``eval`` mode; a folder of another network is an error.
+
+        Args:
+            directory: Folder, or the name of a repository of the Hugging Face Hub, such as ``"org/name"``.
+            revision: Branch, tag or commit of the repository; a commit pins the weights.
+            token: Token for a private repository; by default that of ``hf auth login``.
+        """
+        if is_hub_name(str(directory)):
+            directory = download(str(directory), revision=revision, token=token)
+        elif revision is not None:
+            raise ValueError(
+                f"{cls.__name__}.from_pretrained: revision goes with the name of a repository of the Hub; "
+                f"{directory} is a folder."
+            )
         directory = Path(directory)
         description = read_description(directory / "config.json")
         name = description["network"]
@@ -244,6 +299,15 @@ class PretrainedNetwork(Configurable):
     def upgrade(cls, config: dict[str, Any], weights: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Convert the arguments and the weights of a network saved in format version 1 to the current version."""
         return config, weights
+
+
+def is_json(value: Any) -> bool:
+    """Return whether a value can be written as JSON."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def build_argument(argument: Any, *, where: str) -> Any:

@@ -1,0 +1,55 @@
+"""``picaset export``"""
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+import tyro
+
+from picaset.networks.onnx import export_onnx
+from picaset.pretrained import CLASSES, PretrainedNetwork, read_description
+
+DEFINING_NETWORKS = ("picaset.lab.tasks", "picaset.networks.element_scorer", "picaset.networks.set_predictor")
+"""Modules whose import defines all networks, with those that they import themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Export a saved network to an ONNX file, and check the file in ONNX Runtime.
+
+    The file takes elements (B, N, D) and a boolean mask (B, N), for any B and N. The network of a saved estimator
+    takes standardized elements: (elements - mean) / scale, with the values in its estimator.json.
+
+    Examples:
+        picaset export network network.onnx
+    """
+
+    network: tyro.conf.Positional[Path]
+    """Folder of the network, written by save_pretrained or by the save of an estimator."""
+    out: tyro.conf.Positional[Path]
+    """File to write."""
+    json: bool = False
+    """Print the file and the names of its inputs and outputs as one JSON line, and nothing else."""
+
+    def run(self) -> int:
+        network = read_any_network(self.network)
+        outputs = export_onnx(network, self.out)
+        if self.json:
+            print(json.dumps({"file": str(self.out), "inputs": ["elements", "mask"], "outputs": outputs}))
+            return 0
+        print(f"{self.out}: {type(network).__name__} with inputs elements and mask, outputs {', '.join(outputs)}")
+        if (self.network / "estimator.json").is_file():
+            print(f"elements are standardized: (elements - mean) / scale, as in {self.network / 'estimator.json'}")
+        return 0
+
+
+def read_any_network(directory: Path) -> PretrainedNetwork:
+    """Load a network of any class of this package."""
+    for module in DEFINING_NETWORKS:
+        import_module(module)
+    name = read_description(directory / "config.json")["network"]
+    if not issubclass(CLASSES.get(name, object), PretrainedNetwork):
+        raise ValueError(f"{directory} holds a {name}, which is not a network of picaset; export it with export_onnx.")
+    return cast(type[PretrainedNetwork], CLASSES[name]).from_pretrained(directory)

@@ -1,0 +1,152 @@
+"""Experiments that are defined outside the package are trained, resumed, evaluated and reported."""
+
+import json
+import shutil
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+import picaset
+from picaset.cli import main
+from picaset.lab.experiments import experiment
+from picaset.lab.tasks import plugins
+from picaset.lab.tasks.plugins import UnknownTask
+from picaset.lab.tasks.task import PLUGIN_TASKS
+from picaset.lab.training.experiment import Experiment
+
+pytestmark = pytest.mark.as_installed
+
+ROOT = Path(__file__).parent.parent
+RUN = "runs/extremes-picaso-smoke-seed0"
+NAME = "own_experiment:experiment"
+KIND = "own_experiment:Extremes"
+
+
+def forget() -> None:
+    """Undo the import, as a new process would."""
+    sys.modules.pop("own_experiment", None)
+    PLUGIN_TASKS.pop(KIND, None)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with the example and no trace of the clone."""
+    shutil.copy(ROOT / "examples/own_experiment.py", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    forget()
+    yield tmp_path
+    forget()
+
+
+@pytest.fixture
+def trained(folder):
+    assert main(["train", NAME, "--profile", "smoke", "--threads", "1", "--json"]) == 0
+    forget()
+    return folder
+
+
+def test_the_documents_show_the_example_which_has_forty_lines():
+    source = (ROOT / "examples/own_experiment.py").read_text()
+    assert f"```python\n{source}```" in (ROOT / "docs/tools.md").read_text()
+    assert len([line for line in source.splitlines() if line.strip()]) <= 40
+
+
+def test_an_experiment_of_ones_own_is_trained_resumed_evaluated_and_reported(trained, capsys):
+    finished = json.loads((trained / RUN / "result.json").read_text())
+    (trained / RUN / "result.json").unlink()  # as if it had been stopped after its last checkpoint
+    assert main(["train", NAME, "--resume", RUN, "--threads", "1", "--json"]) == 0
+    resumed = json.loads((trained / RUN / "result.json").read_text())
+    assert {**resumed, "seconds": 0} == {**finished, "seconds": 0}
+    forget()
+    capsys.readouterr()
+    assert main(["evaluate", RUN, "--experiment", NAME, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == pytest.approx(finished["accuracy"])
+    forget()
+    assert main(["report"]) == 0
+    shown = capsys.readouterr()
+    assert "Extremes" in shown.out
+    assert f"{finished['accuracy']:.3f}" in shown.out
+    assert shown.err == ""
+    page = (trained / "report/index.html").read_text()
+    assert "A task defined in own_experiment." in page
+    assert "<svg" in page
+
+
+def test_a_foreign_run_is_read_without_importing_anything(trained, capsys):
+    read = Experiment.read(trained / RUN / "config.json")
+    assert isinstance(read.task, UnknownTask)
+    assert "own_experiment" not in sys.modules
+    assert read.to_json() == json.loads((trained / RUN / "config.json").read_text())
+    for command in (["evaluate", RUN], ["train", "--config", f"{RUN}/config.json", "--out", "again"]):
+        assert main(command) == 1
+        assert f"the task {KIND} is not known here; name its experiment as MODULE:FUNCTION" in capsys.readouterr().err
+
+
+def test_foreign_and_broken_runs_do_not_stop_a_reproduction(trained, capsys, monkeypatch):
+    (trained / "runs/broken").mkdir()
+    (trained / "runs/broken/config.json").write_text("{")
+    (trained / "runs/broken/result.json").write_text("{}")
+    (trained / "few").mkdir()
+    for record in (ROOT / "results/runs").glob("clustering-ours-quick-*"):
+        (trained / "few" / record.name).symlink_to(record)
+    assert main(["reproduce", "table2", "--records", "few"]) == 0
+    shown = capsys.readouterr()
+    assert "clustering-ours, seed 0: from few/clustering-ours-quick-seed0" in shown.out
+    assert "picaset: skipped runs/broken: config.json is not JSON" in shown.err
+
+
+def test_installed_packages_announce_experiments(trained, monkeypatch, capsys):
+    good = EntryPoint("extremes", NAME, plugins.GROUP)
+    broken = EntryPoint("broken", "no_such_module:experiment", plugins.GROUP)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [good, broken])
+    assert isinstance(Experiment.read(trained / RUN / "config.json").task, PLUGIN_TASKS[KIND])
+    assert experiment("extremes", profile="smoke").name == "extremes-picaso"
+    assert main(["experiments"]) == 0
+    shown = capsys.readouterr()
+    assert "extremes-picaso" in shown.out
+    assert "picaset: skipped broken: ValueError" in shown.err
+    assert main(["evaluate", RUN, "--json"]) == 0
+
+
+def test_a_package_that_cannot_be_imported_does_not_stop_a_report(trained, monkeypatch, capsys):
+    (trained / "own_experiment.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(trained)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [EntryPoint("extremes", NAME, plugins.GROUP)])
+    assert main(["report"]) == 0
+    assert "picaset: own_experiment:experiment cannot be imported: ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_module:experiment", "there is no module no_such_module; run this in its folder, or install"),
+        ("own_experiment:experimet", "own_experiment: there is no name 'experimet'; did you mean 'experiment'?"),
+        ("own_experiment:RESULT", "a function of a profile and a seed that returns an Experiment; it is of type int."),
+        ("own_experiment:number", "returns an Experiment; it returned int."),
+        ("extremes", "picaset experiments: there is no experiment 'extremes'"),
+    ],
+)  # fmt: skip
+def test_an_experiment_that_cannot_be_found_is_reported_in_one_line(folder, capsys, name, message):
+    source = (folder / "own_experiment.py").read_text()
+    (folder / "own_experiment.py").write_text(source + "\nRESULT = 3\n\ndef number(profile, seed):\n    return 3\n")
+    assert main(["train", name, "--profile", "smoke"]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_name_without_a_module_does_not_go_with_resume(trained, capsys):
+    assert main(["train", "clustering-ours", "--resume", RUN]) == 1
+    assert "give one of: the name of an experiment, --config FILE, --resume DIRECTORY." in capsys.readouterr().err
+
+
+def test_the_records_of_an_installed_package_are_reported_outside_the_clone(folder, capsys, monkeypatch):
+    few = next((ROOT / "results/runs").glob("clustering-ours-quick-*"))
+    installed = folder / "site-packages/picaset"
+    shutil.copytree(few, installed / "lab/records" / few.name)
+    monkeypatch.setattr(picaset, "__file__", str(installed / "__init__.py"))
+    assert main(["report"]) == 0
+    assert "Shown from 1 committed record in" in capsys.readouterr().out
