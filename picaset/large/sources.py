@@ -21,7 +21,8 @@ import queue
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
@@ -320,6 +321,24 @@ class FromFunction(Rows):
         return rows
 
 
+def stack_columns(table: Mapping[str, Any], rows: slice, columns: Sequence[str] | None, name: str) -> NDArray[Any]:
+    """Return some rows of a table as an array (n, D): columns of numbers, or of vectors of equal length, in order."""
+    parts = list[NDArray[Any]]()
+    for column in table if columns is None else columns:
+        if column not in table:
+            raise ValueError(f"{CALLER}: {name} has no column {column!r}; it has {', '.join(table)}.")
+        values = np.asarray(table[column][rows])
+        if values.dtype == object and len({np.shape(value) for value in values}) == 1:
+            values = np.stack(values)
+        if values.dtype.kind not in "fiu" or values.ndim not in (1, 2):
+            raise TypeError(
+                f"{CALLER}: column {column!r} of {name} must hold numbers, or vectors of equal length; got "
+                f"{values.dtype} of shape {values.shape}. Select columns, or map them to vectors first."
+            )
+        parts.append(values[:, None] if values.ndim == 1 else values)
+    return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+
 def check_rows(array: NDArray[Any], name: str) -> None:
     check_numbers(array, name)
     if array.ndim != 2:
@@ -425,6 +444,10 @@ class ParquetRows(Rows):
             yield np.stack(columns, axis=1)
 
 
+ENGINES = {"ray": "picaset.integrations.ray", "dask": "picaset.integrations.dask"}
+"""Packages whose datasets stay where they are, and the modules that read them."""
+
+
 def open_source(source: object, mask: Tensor | None = None) -> Source:
     """Return the source of a tensor, an array, a path or a function; a source is returned as it is."""
     if mask is not None and not isinstance(source, Tensor):
@@ -446,6 +469,8 @@ def open_source(source: object, mask: Tensor | None = None) -> Source:
         raise TypeError(
             f"{CALLER}: a source is one set, such as a tensor (N, D); got a SetBatch. Call the operator itself with it."
         )
+    if (package := type(source).__module__.split(".")[0]) in ENGINES:
+        return import_module(ENGINES[package]).from_dataset(source)
     if callable(source):
         return FromFunction(source)
     raise TypeError(

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from picaset.files import atomic_write
 from picaset.large.large_set import LargeSet, Reading, Spill
+from picaset.large.partitions import Partitioned
 from picaset.large.rules import apply_streamed
 from picaset.large.sources import CALLER, InMemory, Source, open_source
 from picaset.progress import watch_passes
@@ -112,7 +113,7 @@ def check_deterministic(operator: nn.Module) -> None:
 
 def prepare_elements(large: LargeSet, operator: nn.Module, transform: Transform | None) -> LargeSet:
     """Return the large set after a transform, with the number of features checked in every chunk."""
-    name, width = type(operator).__name__, input_width(operator)
+    name, width, source_name = type(operator).__name__, input_width(operator), large.source.name
 
     def prepare(elements: Tensor) -> Tensor:
         prepared = elements if transform is None else transform(elements)
@@ -123,7 +124,7 @@ def prepare_elements(large: LargeSet, operator: nn.Module, transform: Transform 
             )
         if width is not None and prepared.shape[-1] != width:
             raise ValueError(
-                f"{name}: elements must have {width} features; those of {large.source.name} have {prepared.shape[-1]}"
+                f"{name}: elements must have {width} features; those of {source_name} have {prepared.shape[-1]}"
                 f"{'' if transform is None else ' after the transform'}."
             )
         return prepared
@@ -144,6 +145,13 @@ def input_width(operator: nn.Module) -> int | None:
 
 def deliver(large: LargeSet, sink: Sink | None) -> Any:
     """Write the elements of a large set to a sink and return it; without one, return the elements in memory."""
+    if isinstance(large.source, Partitioned):
+        if sink is not None:
+            raise ValueError(
+                f"{CALLER}: the encoded elements of {large.source.name} stay in their partitions; call without a sink "
+                "and write the dataset that is returned."
+            )
+        return large.encode_parts()
     if sink is None:
         if isinstance(large.uncached().source, InMemory):
             return large.collect()
