@@ -4,20 +4,33 @@ Every pass over the set sends a function to the blocks and merges what it return
 in a tree; no element reaches the driver. A dataset that is materialized stays in the object store: a few tasks for each
 CPU fold the blocks of their node. A dataset that is not is executed again in every pass, files read and all, which
 needs no memory for the set. Ray repeats the tasks of a worker that dies.
+
+    from_dataset       the source of a dataset, with a choice of columns, or with a set for every key of a column
+    PicasoAggregate    one step of a PicasoPool as an aggregate of Ray, for groups without number
+    pool_groups        all steps of a PicasoPool, one aggregate each
 """
 
 import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial, reduce
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
 from picaset.extras import require
-from picaset.large.partitions import Partitioned, PartResult, Table
+from picaset.large.partitions import Partitioned, PartResult, Selection, Table, num_rows
+from picaset.large.sources import CALLER, ROWS_PER_BATCH, stack_columns
+from picaset.operators.picaso import PicasoPool
+from picaset.operators.state import AttentionState
 
 ray: Any = require("ray", extra="ray", purpose="a Ray dataset")
 data: Any = require("ray.data.dataset", extra="ray", purpose="a Ray dataset")
+aggregate: Any = require("ray.data.aggregate", extra="ray", purpose="a Ray dataset")
 blocks: Any = require("ray.data.block", extra="ray", purpose="a Ray dataset")
 scheduling: Any = require("ray.util.scheduling_strategies", extra="ray", purpose="a Ray dataset")
 arrow: Any = require("pyarrow", extra="ray", purpose="a Ray dataset")
@@ -28,26 +41,31 @@ FAN_IN = 16
 """Results that one task merges."""
 
 
-def from_dataset(dataset: Any, columns: Sequence[str] | None = None) -> "RayDataset":
+def from_dataset(dataset: Any, columns: Sequence[str] | None = None, *, by: str | None = None) -> "RayDataset":
     """Return the source of a Ray dataset: one element per row, its features in all columns or in those listed.
 
-    A column holds numbers, or vectors of equal length.
+    A column holds numbers, or vectors of equal length. ``by`` names a column of keys: rows with the same key are a set,
+    and results have one row for each of the ``keys`` of the source, which must fit in memory.
     """
-    return RayDataset(dataset, columns)
+    if by is None:
+        return RayDataset(dataset, Selection("the Ray dataset", columns))
+    keys = dataset.unique(by)
+    if any(key is None or key != key for key in keys):
+        raise ValueError(f"{CALLER}: column {by!r} of the Ray dataset has rows without a key; filter them first.")
+    return RayDataset(dataset, Selection("the Ray dataset", columns, by, np.array(sorted(keys))))
 
 
 class RayDataset(Partitioned):
-    """A ``ray.data.Dataset`` as the source of one set; see :func:`from_dataset`."""
+    """A ``ray.data.Dataset`` as the source of one set, or of several; see :func:`from_dataset`."""
 
-    def __init__(self, dataset: Any, columns: Sequence[str] | None) -> None:
-        super().__init__("the Ray dataset", columns)
-        self.dataset = dataset if columns is None else dataset.select_columns(list(columns))
+    def __init__(self, dataset: Any, selection: Selection) -> None:
+        super().__init__(selection)
+        self.dataset = dataset
         self.groups = group_blocks(dataset) if isinstance(dataset, data.MaterializedDataset) else None
-        self.tasks = 0
+        self.num_tasks = 0
         """Number of tasks of the last pass."""
-        self.bytes_sent = 0
-        """Number of bytes that the tasks of the last pass returned; the function that they got is not included."""
         self.bytes_of_function = 0
+        """Size of the function that every node gets in a pass."""
 
     def run(
         self,
@@ -58,25 +76,29 @@ class RayDataset(Partitioned):
         functions = ray.cloudpickle.dumps((evaluate, merge))
         reference = ray.put(functions)
         if self.groups is None:
-            passed = self.dataset.map_batches(partial(fold_batch, reference), batch_size=None, batch_format="numpy")
+            passed = self.selected().map_batches(partial(fold_batch, reference), batch_size=None, batch_format="numpy")
             results = [block for bundle in passed.iter_internal_ref_bundles() for block in bundle.block_refs]
         else:
             results = [
                 fold_blocks.options(scheduling_strategy=node).remote(reference, references)
                 for node, references in self.groups
             ]
-        self.tasks, self.bytes_of_function = len(results), len(functions)
+        self.num_tasks, self.bytes_of_function = len(results), len(functions)
         while len(results) > FAN_IN:
-            results = [merge_tasks.remote(functions, *some) for some in batched(results, FAN_IN)]
-        result, self.bytes_sent = merge_serialized(merge, ray.get(results))
-        return result
+            results = [merge_tasks.remote(reference, *some) for some in batched(results, FAN_IN)]
+        return merge_serialized(merge, ray.get(results))
+
+    def selected(self) -> Any:
+        """Return the dataset with the columns that a pass needs, so that files are read no further."""
+        columns, by = self.selection.columns, self.selection.by
+        return self.dataset if columns is None else self.dataset.select_columns([*filter(None, [by]), *columns])
 
     def map_tables(self, encode: Callable[[Table], Table]) -> Any:
         return self.dataset.map_batches(encode, batch_size=None, batch_format="numpy")
 
     def schema_width(self) -> int | None:
-        schema = self.dataset.schema()
-        return None if schema is None else sum(prod(getattr(kind, "shape", ())) for kind in schema.types)
+        schema = self.selected().schema()
+        return None if schema is None else sum(prod(getattr(kind, "shape", ())) for kind in schema.types) or None
 
 
 def batched(items: list[Any], size: int) -> Iterator[list[Any]]:
@@ -118,23 +140,135 @@ def fold_batch(reference: Any, table: Table) -> Any:
 
 
 @ray.remote
-def merge_tasks(functions: bytes, *results: Any) -> Any:
-    """Return the merged results of several tasks, serialized, and the number of bytes that were sent so far."""
+def merge_tasks(functions: bytes, *results: Any) -> bytes:
+    """Return the merged results of several tasks, serialized."""
     _, merge = pickle.loads(functions)
-    result, sent = merge_serialized(merge, results)
-    return pickle.dumps(result), sent
+    return pickle.dumps(merge_serialized(merge, results))
 
 
-def merge_serialized(merge: Callable[[Any, Any], Any], results: Iterable[Any]) -> tuple[Any, int]:
-    """Merge results of ``fold_blocks``, ``fold_batch`` or ``merge_tasks``; also return the number of bytes sent."""
-    serialized, sent = list[bytes](), 0
+def merge_serialized(merge: Callable[[Any, Any], PartResult | None], results: Iterable[Any]) -> PartResult | None:
+    """Merge serialized results, or tables of them, and add up their bytes."""
+    merged = None
     for result in results:
-        if isinstance(result, tuple):
-            serialized.append(result[0])
-            sent += result[1]
-        elif isinstance(result, bytes):
-            serialized.append(result)
-        else:
-            serialized += result["result"].to_pylist() if result.num_rows else []
-    values = map(pickle.loads, serialized)
-    return reduce(merge, values, None), sent + sum(map(len, serialized))
+        rows: list[bytes] = [result] if isinstance(result, bytes) else []
+        if not isinstance(result, bytes) and result.num_rows:
+            rows = result["result"].to_pylist()
+        for serialized in rows:
+            part: PartResult | None = pickle.loads(serialized)
+            if part is not None:
+                merged = merge(merged, part._replace(bytes_sent=part.bytes_sent + len(serialized)))
+    return merged
+
+
+# Aggregates
+
+
+class PicasoAggregate(aggregate.AggregateFnV2):
+    """One step of a :class:`picaset.PicasoPool` for every group of a Ray dataset.
+
+    ``dataset.groupby("patient").aggregate(PicasoAggregate(pool, by="patient"))`` pools the rows of each patient by a
+    pool of one step; :func:`pool_groups` is for several steps. Softmax statistics of the blocks merge, so the rows of
+    a group may be in any blocks and need not fit in memory. Gradients do not pass through an aggregate: to train, use
+    ``stream`` with ``from_dataset(dataset, by=...)``.
+
+    Args:
+        pool: The pool; an ``AttentionPool`` is one of a single step.
+        by: Column or columns of the groups.
+        columns: Columns of the features; None means all but ``by``.
+        step: Number of the step; None for a pool of one step.
+        templates: Reference to the templates of every group after the step before, by key; None in the first step.
+    """
+
+    def __init__(
+        self,
+        pool: PicasoPool,
+        *,
+        by: str | Sequence[str],
+        columns: Sequence[str] | None = None,
+        step: int | None = None,
+        templates: Any = None,
+    ) -> None:
+        if not isinstance(pool, PicasoPool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"PicasoAggregate: pool must be a PicasoPool or AttentionPool; got {type(pool).__name__}. For others, "
+                "use stream with from_dataset(dataset, by=...)."
+            )
+        if step is None and pool.num_steps > 1:
+            raise ValueError(
+                f"PicasoAggregate: this pool has {pool.num_steps} steps, and each is an aggregate of its own. "
+                "Call pool_groups(pool, dataset, by=...)."
+            )
+        self.pool, self.step, self.templates = pool, step or 0, templates
+        self.by, self.columns = [by] if isinstance(by, str) else list(by), columns
+        super().__init__("pooled", zero_factory=lambda: None, on=None, ignore_nulls=True)  # pyright: ignore
+
+    def aggregate_block(self, block: Any) -> bytes:
+        """Return the serialized key and softmax statistics of rows of one group."""
+        table = table_of(block)
+        key = key_of(table, self.by, 0)
+        columns = self.columns or [name for name in table if name not in self.by]
+        state = None
+        for start in range(0, num_rows(table), ROWS_PER_BATCH):
+            rows = stack_columns(table, slice(start, start + ROWS_PER_BATCH), columns, "the Ray dataset")
+            with torch.no_grad():
+                elements = torch.as_tensor(rows).to(self.pool.templates)
+                part = self.pool.summarize(elements[None], self.templates_of(key), step=self.step)
+            part = AttentionState(*(tensor.double() for tensor in part))
+            state = part if state is None else state.merge(part)
+        return pickle.dumps((key, state))
+
+    def combine(self, current_accumulator: bytes, new: bytes) -> bytes:
+        """Return the merged statistics of two parts of a group."""
+        (key, left), (_, right) = pickle.loads(current_accumulator), pickle.loads(new)
+        return pickle.dumps((key, left.merge(right)))
+
+    def finalize(self, accumulator: bytes) -> Any:
+        """Return the templates after the step, (K, D)."""
+        key, state = pickle.loads(accumulator)
+        with torch.no_grad():
+            state = AttentionState(*(tensor.to(self.pool.templates) for tensor in state))
+            return self.pool.finish(state, self.templates_of(key), step=self.step)[0].numpy()
+
+    def templates_of(self, key: Any) -> Tensor:
+        """Return the templates of a group before the step, (1, K, D)."""
+        if self.templates is None:
+            return self.pool.initial(1)
+        return torch.tensor(templates_by_key(self.templates)[key])[None]
+
+
+@lru_cache(maxsize=1)
+def templates_by_key(reference: Any) -> dict[Any, NDArray[Any]]:
+    return ray.get(reference)
+
+
+@ray.remote
+def collect_templates(by: list[str], *results: Any) -> dict[Any, NDArray[Any]]:
+    """Return the result of an aggregate by key."""
+    tables = [table for block in results if num_rows(table := table_of(block))]
+    return {key_of(table, by, row): table["pooled"][row] for table in tables for row in range(num_rows(table))}
+
+
+def key_of(table: Table, by: list[str], row: int) -> tuple[Any, ...]:
+    values = (table[column][row : row + 1].tolist()[0] for column in by)
+    return tuple(None if value != value else value for value in values)  # NaN is a missing key
+
+
+def pool_groups(
+    pool: PicasoPool, dataset: Any, *, by: str | Sequence[str], columns: Sequence[str] | None = None
+) -> Any:
+    """Pool every group of a Ray dataset: return a dataset with the columns ``by`` and ``pooled``, (K, D).
+
+    The dataset is read once for every step. Between steps, the templates of all groups are one object in Ray's object
+    store, so there may be millions of groups; none of it reaches the driver.
+
+    Example::
+
+        pool_groups(pool, ray.data.read_parquet("cells/"), by="patient", columns=genes).write_parquet("pooled/")
+    """
+    keys, templates = [by] if isinstance(by, str) else list(by), None
+    for step in range(pool.num_steps - 1):
+        fold = PicasoAggregate(pool, by=by, columns=columns, step=step, templates=templates)
+        bundles = dataset.groupby(by).aggregate(fold).iter_internal_ref_bundles()
+        templates = collect_templates.remote(keys, *(block for bundle in bundles for block in bundle.block_refs))
+    last = PicasoAggregate(pool, by=by, columns=columns, step=pool.num_steps - 1, templates=templates)
+    return dataset.groupby(by).aggregate(last)

@@ -247,6 +247,8 @@ class LargeSet:
         Every element gets a random key, and those with the smallest keys are the sample. The keys of a chunk depend on
         its contents, so they do not depend on which process reads it.
         """
+        if self.sets != 1:
+            raise ValueError(f"LargeSet.sample: a sample is of one set; {self.source.name} has {self.sets}.")
         seed = int(torch.randint(2**62, (), generator=generator))
 
         def smallest_keys(keys: Tensor, elements: Tensor, count: int) -> tuple[Tensor, Tensor, int]:
@@ -337,19 +339,19 @@ class LargeSet:
         elements = zero_absent(chunk.elements.to(self.reading.device, self.reading.dtype), mask)
         with self.reading.autocast_context():
             for step, step_inputs in zip(self.maps, inputs, strict=True):
-                elements = zero_absent(step.function(elements, *step_inputs), mask)
-        return Chunk(chunk.start, elements, mask)
+                elements = zero_absent(step.function(elements, *chunk.select(step_inputs)), mask)
+        return chunk._replace(elements=elements, mask=mask)
 
     def summarize(self, statistic: Statistic, inputs: tuple[Tensor, ...]) -> Summary:
         """Return the summary of the whole set, including the parts of other processes."""
 
         def summarize_part(part: LargeSet) -> Summary:
-            merged = None
-            for _, elements, mask in part.chunks("gathering"):
-                summary = statistic.summarize(elements.detach(), mask, inputs)
-                merged = summary if merged is None else statistic.merge(merged, summary)
-            assert merged is not None
-            return merged
+            summaries = dict[int | None, Summary]()
+            for chunk in part.chunks("gathering"):
+                summary = statistic.summarize(chunk.elements.detach(), chunk.mask, chunk.select(inputs))
+                earlier = summaries.get(chunk.set_index)
+                summaries[chunk.set_index] = summary if earlier is None else statistic.merge(earlier, summary)
+            return join_summaries(summaries, part.sets)
 
         merged = self.fold_parts(summarize_part, statistic.merge, "gathering")
         return self.reading.reduction.combine(statistic, merged)
@@ -381,6 +383,20 @@ def needs_gradient(tracked: list[Tensor | None]) -> bool:
 
 def zero_absent(elements: Tensor, mask: Tensor | None) -> Tensor:
     return elements if mask is None else zero_padding(elements, mask)
+
+
+def join_summaries(summaries: dict[int | None, Summary], num_sets: int) -> Summary:
+    """Return one summary of all sets from those of some of them, by index; that of a set without elements is neutral.
+
+    The key None stands for a summary of all sets.
+    """
+    first = next(iter(summaries.values()))
+    if None in summaries:
+        return first
+    peak = None if first.peak is None else torch.full_like(first.peak, -torch.inf)
+    neutral = Summary(peak, tuple(map(torch.zeros_like, first.sums)))
+    peaks, sums = zip(*(summaries.get(index, neutral) for index in range(num_sets)), strict=True)
+    return Summary(None if peak is None else torch.cat(peaks), tuple(map(torch.cat, zip(*sums, strict=True))))
 
 
 # Gradients
@@ -415,7 +431,10 @@ class Folding(torch.autograd.Function):
         statistic, summary = ctx.statistic, ctx.summary
 
         def contribution(source_chunk: Chunk, chunk: Chunk, inputs: tuple[Tensor, ...]) -> Differentiated:
-            return Differentiated(statistic.contribute(chunk.elements, chunk.mask, summary, inputs), grad_results)
+            peak = None if summary.peak is None else chunk.select([summary.peak])[0]
+            whole = Summary(peak, chunk.select(summary.sums))
+            contributions = statistic.contribute(chunk.elements, chunk.mask, whole, chunk.select(inputs))
+            return Differentiated(contributions, chunk.select(grad_results))
 
         need = ctx.needs_input_grad[4:]
         return None, None, None, None, *backward_pass(ctx.large, ctx.saved_tensors, need, ctx.num_inputs, contribution)

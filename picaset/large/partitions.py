@@ -15,6 +15,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -25,26 +26,56 @@ Table = Mapping[str, NDArray[Any]]
 """Columns of equal length by name, each (n,) or (n, D)."""
 
 
+class Selection(NamedTuple):
+    """How a table is read as elements."""
+
+    name: str
+    """Name of the dataset in error messages."""
+    columns: Sequence[str] | None = None
+    """Columns of the features; None means all but the key."""
+    by: str | None = None
+    """Column of the keys, if the rows belong to several sets."""
+    keys: NDArray[Any] = np.empty(0)
+    """Keys of the sets, in ascending order."""
+
+
 class Part(Source):
     """The elements of one part of a set: the rows of tables that are read one after the other, once."""
 
-    def __init__(self, tables: Iterable[Table], columns: Sequence[str] | None, name: str, width: int | None = None):
-        self.tables, self.columns, self.name, self.width = tables, columns, name, width
-        self.count = 0
-        self.sizes, self.contents = 0, 0
+    def __init__(self, tables: Iterable[Table], selection: Selection, width: int | None = None) -> None:
+        self.tables, self.selection, self.width = tables, selection, width
+        self.name = selection.name
+        self.sets = 1 if selection.by is None else len(selection.keys)
+        self.size, self.sizes, self.contents = 0, 0, 0
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         for table in self.tables:
+            columns = [name for name in self.selection.columns or table if name != self.selection.by]
             for start in range(0, num_rows(table), size):
-                rows = torch.from_numpy(stack_columns(table, slice(start, start + size), self.columns, self.name))
-                if self.width not in (None, rows.shape[1]):
-                    raise different_widths(self.name, rows.shape[1], self.width)
-                self.width = rows.shape[1]
+                rows = slice(start, start + size)
+                elements = torch.as_tensor(stack_columns(table, rows, columns, self.name))
+                if self.width is not None and elements.shape[1] != self.width:
+                    raise different_widths(self.name, elements.shape[1], self.width)
+                self.width = elements.shape[1]
                 # Sums, because parts come in any order.
-                self.sizes += hash((len(rows), 0))
-                self.contents += hash((len(rows), sample_checksum(rows)))
-                yield Chunk(self.count, rows[None], None)
-                self.count += len(rows)
+                self.sizes += hash((len(elements), 0))
+                self.contents += hash((len(elements), sample_checksum(elements)))
+                if self.selection.by is None:
+                    yield Chunk(self.size, elements[None], None)
+                else:
+                    yield from self.chunks_by_set(elements, np.asarray(table[self.selection.by][rows]))
+                self.size += len(elements)
+
+    def chunks_by_set(self, elements: Tensor, keys: NDArray[Any]) -> Iterator[Chunk]:
+        """Yield a chunk for every set that has some of the elements."""
+        known = self.selection.keys
+        codes = np.searchsorted(known, keys).clip(max=len(known) - 1)
+        if not np.array_equal(known[codes], keys):
+            raise SourceChangedError(f"{self.name} changed between passes: column {self.selection.by!r} has new keys.")
+        order = np.argsort(codes, kind="stable")
+        indices, starts = np.unique(codes[order], return_index=True)
+        for index, rows in zip(indices, np.split(order, starts[1:]), strict=True):
+            yield Chunk(self.size, elements[torch.as_tensor(rows)][None], None, int(index))
 
 
 def num_rows(table: Table) -> int:
@@ -61,30 +92,31 @@ class PartResult(NamedTuple):
     """Value of a function on some parts of a set, and what identifies these parts."""
 
     value: Any
-    count: int = 0
+    size: int = 0
     width: int = 0
     sizes: int = 0
     """Sum of hashes of the sizes of all chunks."""
     contents: int = 0
     """Sum of hashes of samples of all chunks."""
     error: Exception | None = None
+    bytes_sent: int = 0
 
 
 def evaluate_part(
-    function: Callable[[Source], Any], columns: Sequence[str] | None, name: str, tables: Iterable[Table]
+    function: Callable[[Source], Any], selection: Selection, tables: Iterable[Table]
 ) -> PartResult | None:
     """Return the result of a function on a part, or the error about its contents; None if it has no rows."""
     tables = (table for table in tables if num_rows(table))
     first = next(tables, None)
     if first is None:
         return None
-    part = Part(chain([first], tables), columns, name)
+    part = Part(chain([first], tables), selection)
     try:
         value = function(part)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, SourceChangedError) as error:
         return PartResult(None, error=error)
     assert part.width is not None
-    return PartResult(value, part.count, part.width, part.sizes, part.contents)
+    return PartResult(value, part.size, part.width, part.sizes, part.contents)
 
 
 def merge_results(
@@ -96,21 +128,36 @@ def merge_results(
         return left if left.error else right
     if left.width != right.width:
         return PartResult(None, error=different_widths(name, left.width, right.width))
-    sums = (a + b for a, b in zip(left[3:5], right[3:5], strict=True))
-    return PartResult(merge(left.value, right.value), left.count + right.count, left.width, *sums)
+    return PartResult(
+        merge(left.value, right.value),
+        left.size + right.size,
+        left.width,
+        left.sizes + right.sizes,
+        left.contents + right.contents,
+        bytes_sent=left.bytes_sent + right.bytes_sent,
+    )
 
 
 class Partitioned(Source):
     """A set whose elements are in the partitions of an engine, and stay there.
 
     Args:
-        name: Name of the dataset in error messages.
-        columns: Columns whose values are the features of the elements; None means all.
+        selection: How tables are read as elements.
     """
 
-    def __init__(self, name: str, columns: Sequence[str] | None) -> None:
-        self.name, self.columns = name, columns
+    def __init__(self, selection: Selection) -> None:
+        self.name, self.selection = selection.name, selection
+        self.sets = 1 if selection.by is None else len(selection.keys)
+        if self.sets == 0:
+            raise ValueError(f"{CALLER}: {self.name} has no rows, so it has no sets by {selection.by!r}.")
         self.first: PartResult | None = None
+        self.bytes_sent = 0
+        """Number of bytes that the parts returned in the last pass."""
+
+    @property
+    def keys(self) -> NDArray[Any]:
+        """Keys of the sets, in the order of the results."""
+        return self.selection.keys
 
     @abstractmethod
     def run(
@@ -133,38 +180,39 @@ class Partitioned(Source):
 
     def fold(self, function: Callable[[Source], Any], merge: Callable[[Any, Any], Any]) -> Any:
         """Return ``function`` of every part, merged; parts without elements are left out."""
-        result = self.run(
-            partial(evaluate_part, function, self.columns, self.name), partial(merge_results, merge, self.name)
-        )
+        result = self.run(partial(evaluate_part, function, self.selection), partial(merge_results, merge, self.name))
         if result is not None and result.error is not None:
             raise result.error
         self.check_pass(PartResult(None) if result is None else result._replace(value=None))
         if result is not None:
+            self.bytes_sent = result.bytes_sent
             return result.value
         if self.width is None:
             self.width = self.schema_width()
-        return function(Part((), self.columns, self.name, self.width))
+        return function(Part((), self.selection, self.width))
 
     def check_pass(self, current: PartResult) -> None:
         """Compare a pass with the first one; contents only where the parts have the same sizes."""
         first = self.first = self.first or current
         hint = "Every pass must return the same elements: keep them by .materialize() (Ray) or .persist() (Dask)."
-        if first.count != current.count:
+        if first.size != current.size:
             raise SourceChangedError(
-                f"{self.name} changed between passes: it had {first.count} elements, now it has {current.count}. {hint}"
+                f"{self.name} changed between passes: it had {first.size} elements, now it has {current.size}. {hint}"
             )
         if first.sizes == current.sizes and first.contents != current.contents:
             raise SourceChangedError(
                 f"{self.name} changed between passes: its elements differ from the first pass. {hint}"
             )
-        self.count = current.count
+        self.count = current.size
 
     def encode(self, function: Callable[[Source], Tensor]) -> Any:
         """Return the dataset with a column ``encoded``, ``function`` of each part, (n, E)."""
-        return self.map_tables(partial(encode_table, function, self.columns, self.name))
+        if self.selection.by is not None:
+            raise ValueError(
+                f"{CALLER}: elements of {self.name} are encoded for one set, not by {self.selection.by!r}."
+            )
+        return self.map_tables(partial(encode_table, function, self.selection))
 
 
-def encode_table(
-    function: Callable[[Source], Tensor], columns: Sequence[str] | None, name: str, table: Table
-) -> dict[str, NDArray[Any]]:
-    return {**table, "encoded": function(Part([table], columns, name)).numpy()}
+def encode_table(function: Callable[[Source], Tensor], selection: Selection, table: Table) -> dict[str, NDArray[Any]]:
+    return {**table, "encoded": np.asarray(function(Part([table], selection)))}
