@@ -98,7 +98,10 @@ class RayDataset(Partitioned):
 
     def schema_width(self) -> int | None:
         schema = self.selected().schema()
-        return None if schema is None else sum(prod(getattr(kind, "shape", ())) for kind in schema.types) or None
+        if schema is None or any(str(kind) == "null" for kind in schema.types):
+            return None
+        kinds = zip(schema.names, schema.types, strict=True)
+        return sum(prod(getattr(kind, "shape", ())) for name, kind in kinds if name != self.selection.by) or None
 
 
 def batched(items: list[Any], size: int) -> Iterator[list[Any]]:
