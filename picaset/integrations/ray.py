@@ -49,10 +49,19 @@ def from_dataset(dataset: Any, columns: Sequence[str] | None = None, *, by: str 
     """
     if by is None:
         return RayDataset(dataset, Selection("the Ray dataset", columns))
-    keys = dataset.unique(by)
+    result = RayDataset(dataset, Selection("the Ray dataset", [by])).run(partial(unique_keys, by), merge_keys)
+    keys: set[Any] = set() if result is None else result.value
     if any(key is None or key != key for key in keys):
         raise ValueError(f"{CALLER}: column {by!r} of the Ray dataset has rows without a key; filter them first.")
     return RayDataset(dataset, Selection("the Ray dataset", columns, by, np.array(sorted(keys))))
+
+
+def unique_keys(by: str, tables: Iterable[Table]) -> PartResult:
+    return PartResult({key for table in tables for key in set(table[by].tolist())})
+
+
+def merge_keys(left: PartResult | None, right: PartResult | None) -> PartResult | None:
+    return right if left is None else left if right is None else PartResult(left.value | right.value)
 
 
 class RayDataset(Partitioned):
@@ -169,27 +178,21 @@ def merge_serialized(merge: Callable[[Any, Any], PartResult | None], results: It
 class PicasoAggregate(aggregate.AggregateFnV2):
     """One step of a :class:`picaset.PicasoPool` for every group of a Ray dataset.
 
-    ``dataset.groupby("patient").aggregate(PicasoAggregate(pool, by="patient"))`` pools the rows of each patient by a
-    pool of one step; :func:`pool_groups` is for several steps. Softmax statistics of the blocks merge, so the rows of
+    ``dataset.groupby("patient").aggregate(PicasoAggregate(pool, on="cell", by="patient"))`` pools the rows of each
+    patient by a pool of one step; :func:`pool_groups` is for several steps. Softmax statistics of the blocks merge, so the rows of
     a group may be in any blocks and need not fit in memory. Gradients do not pass through an aggregate: to train, use
     ``stream`` with ``from_dataset(dataset, by=...)``.
 
     Args:
         pool: The pool; an ``AttentionPool`` is one of a single step.
+        on: Column of the elements, each a vector.
         by: Column or columns of the groups.
-        columns: Columns of the features; None means all but ``by``.
         step: Number of the step; None for a pool of one step.
         templates: Reference to the templates of every group after the step before, by key; None in the first step.
     """
 
     def __init__(
-        self,
-        pool: PicasoPool,
-        *,
-        by: str | Sequence[str],
-        columns: Sequence[str] | None = None,
-        step: int | None = None,
-        templates: Any = None,
+        self, pool: PicasoPool, on: str, *, by: str | Sequence[str], step: int | None = None, templates: Any = None
     ) -> None:
         if not isinstance(pool, PicasoPool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
@@ -202,17 +205,16 @@ class PicasoAggregate(aggregate.AggregateFnV2):
                 "Call pool_groups(pool, dataset, by=...)."
             )
         self.pool, self.step, self.templates = pool, step or 0, templates
-        self.by, self.columns = [by] if isinstance(by, str) else list(by), columns
-        super().__init__("pooled", zero_factory=lambda: None, on=None, ignore_nulls=True)  # pyright: ignore
+        self.by, self.on = [by] if isinstance(by, str) else list(by), on
+        super().__init__("pooled", zero_factory=lambda: None, on=on, ignore_nulls=True)  # pyright: ignore
 
     def aggregate_block(self, block: Any) -> bytes:
         """Return the serialized key and softmax statistics of rows of one group."""
         table = table_of(block)
         key = key_of(table, self.by, 0)
-        columns = self.columns or [name for name in table if name not in self.by]
         state = None
         for start in range(0, num_rows(table), ROWS_PER_BATCH):
-            rows = stack_columns(table, slice(start, start + ROWS_PER_BATCH), columns, "the Ray dataset")
+            rows = stack_columns(table, slice(start, start + ROWS_PER_BATCH), [self.on], "the Ray dataset")
             with torch.no_grad():
                 elements = torch.as_tensor(rows).to(self.pool.templates)
                 part = self.pool.summarize(elements[None], self.templates_of(key), step=self.step)
@@ -269,9 +271,17 @@ def pool_groups(
         pool_groups(pool, ray.data.read_parquet("cells/"), by="patient", columns=genes).write_parquet("pooled/")
     """
     keys, templates = [by] if isinstance(by, str) else list(by), None
+    dataset = dataset.map_batches(partial(join_features, keys, columns), batch_size=None, batch_format="numpy")
     for step in range(pool.num_steps - 1):
-        fold = PicasoAggregate(pool, by=by, columns=columns, step=step, templates=templates)
+        fold = PicasoAggregate(pool, "features", by=by, step=step, templates=templates)
         bundles = dataset.groupby(by).aggregate(fold).iter_internal_ref_bundles()
         templates = collect_templates.remote(keys, *(block for bundle in bundles for block in bundle.block_refs))
-    last = PicasoAggregate(pool, by=by, columns=columns, step=pool.num_steps - 1, templates=templates)
+    last = PicasoAggregate(pool, "features", by=by, step=pool.num_steps - 1, templates=templates)
     return dataset.groupby(by).aggregate(last)
+
+
+def join_features(by: list[str], columns: Sequence[str] | None, table: Table) -> dict[str, NDArray[Any]]:
+    """Return the keys and, as one column, the features."""
+    columns = [name for name in table if name not in by] if columns is None else columns
+    features = stack_columns(table, slice(None), columns, "the Ray dataset")
+    return {**{name: table[name] for name in by}, "features": features}

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from picaset.large.sources import CALLER, Chunk, Source, SourceChangedError, sample_checksum, stack_columns
+from picaset.large.sources import CALLER, Chunk, Source, SourceChangedError, stack_columns
 
 Table = Mapping[str, NDArray[Any]]
 """Columns of equal length by name, each (n,) or (n, D)."""
@@ -46,7 +46,7 @@ class Part(Source):
         self.tables, self.selection, self.width = tables, selection, width
         self.name = selection.name
         self.sets = 1 if selection.by is None else len(selection.keys)
-        self.size, self.sizes, self.contents = 0, 0, 0
+        self.size, self.checksum = 0, 0
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         for table in self.tables:
@@ -57,9 +57,7 @@ class Part(Source):
                 if self.width is not None and elements.shape[1] != self.width:
                     raise different_widths(self.name, elements.shape[1], self.width)
                 self.width = elements.shape[1]
-                # Sums, because parts come in any order.
-                self.sizes += hash((len(elements), 0))
-                self.contents += hash((len(elements), sample_checksum(elements)))
+                self.checksum += checksum_in_any_order(elements)
                 if self.selection.by is None:
                     yield Chunk(self.size, elements[None], None)
                 else:
@@ -78,6 +76,13 @@ class Part(Source):
             yield Chunk(self.size, elements[torch.as_tensor(rows)][None], None, int(index))
 
 
+def checksum_in_any_order(elements: Tensor) -> int:
+    """Return a sum over the bits of all elements, since an engine may return them in another order in every pass."""
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[elements.itemsize]
+    sums = elements.view(integers).sum(dim=0, dtype=torch.int64)
+    return int((sums * (2 * torch.arange(len(sums)) + 1)).sum())
+
+
 def num_rows(table: Table) -> int:
     return len(next(iter(table.values()), ()))
 
@@ -94,10 +99,7 @@ class PartResult(NamedTuple):
     value: Any
     size: int = 0
     width: int = 0
-    sizes: int = 0
-    """Sum of hashes of the sizes of all chunks."""
-    contents: int = 0
-    """Sum of hashes of samples of all chunks."""
+    checksum: int = 0
     error: Exception | None = None
     bytes_sent: int = 0
 
@@ -116,7 +118,7 @@ def evaluate_part(
     except (TypeError, ValueError, SourceChangedError) as error:
         return PartResult(None, error=error)
     assert part.width is not None
-    return PartResult(value, part.size, part.width, part.sizes, part.contents)
+    return PartResult(value, part.size, part.width, part.checksum)
 
 
 def merge_results(
@@ -132,8 +134,7 @@ def merge_results(
         merge(left.value, right.value),
         left.size + right.size,
         left.width,
-        left.sizes + right.sizes,
-        left.contents + right.contents,
+        left.checksum + right.checksum,
         bytes_sent=left.bytes_sent + right.bytes_sent,
     )
 
@@ -192,14 +193,14 @@ class Partitioned(Source):
         return function(Part((), self.selection, self.width))
 
     def check_pass(self, current: PartResult) -> None:
-        """Compare a pass with the first one; contents only where the parts have the same sizes."""
+        """Compare a pass with the first one."""
         first = self.first = self.first or current
         hint = "Every pass must return the same elements: keep them by .materialize() (Ray) or .persist() (Dask)."
         if first.size != current.size:
             raise SourceChangedError(
                 f"{self.name} changed between passes: it had {first.size} elements, now it has {current.size}. {hint}"
             )
-        if first.sizes == current.sizes and first.contents != current.contents:
+        if first.checksum != current.checksum:
             raise SourceChangedError(
                 f"{self.name} changed between passes: its elements differ from the first pass. {hint}"
             )
