@@ -179,9 +179,9 @@ class PicasoAggregate(aggregate.AggregateFnV2):
     """One step of a :class:`picaset.PicasoPool` for every group of a Ray dataset.
 
     ``dataset.groupby("patient").aggregate(PicasoAggregate(pool, on="cell", by="patient"))`` pools the rows of each
-    patient by a pool of one step; :func:`pool_groups` is for several steps. Softmax statistics of the blocks merge, so the rows of
-    a group may be in any blocks and need not fit in memory. Gradients do not pass through an aggregate: to train, use
-    ``stream`` with ``from_dataset(dataset, by=...)``.
+    patient by a pool of one step; :func:`pool_groups` is for several steps. Softmax statistics of the blocks merge, so
+    the rows of a group may be in any blocks and need not fit in memory. Gradients do not pass through an aggregate: to
+    train, use ``stream`` with ``from_dataset(dataset, by=...)``.
 
     Args:
         pool: The pool; an ``AttentionPool`` is one of a single step.
