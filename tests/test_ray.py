@@ -30,6 +30,7 @@ from picaset.large.rules import values_of
 from picaset.large.statistics import Sums
 from tests.operators import DIM, HEADS, TEMPLATES, Case, obeying
 from tests.random_sets import draw_sets
+from tests.test_documents import blocks
 from tests.test_large_sets import EXACT, assert_same, gradients
 
 ray = pytest.importorskip("ray")
@@ -327,6 +328,12 @@ def test_a_mixture_is_fitted_to_a_dataset_as_to_an_array(monkeypatch):
     points[1500, 1] = np.nan
     with raises(ValueError, "points must be finite; got NaN or infinity"):
         AmortizedMixture(3).fit_stream(ray.data.from_numpy(np.array_split(points, 3)))
+
+
+@pytest.mark.parametrize("code", [code for _, code in blocks("python") if "import ray" in code])
+def test_the_examples_in_the_documents_run(code: str, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "example", "exec"), {"__name__": "__main__"})
 
 
 # What goes wrong

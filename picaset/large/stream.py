@@ -52,13 +52,14 @@ def stream(
         operator: Any pool but Janossy and sort pooling, InducedSelfAttention, GeneralizedPicaso, Canonicalize around
             one of them, ``nn.Sequential`` of them, DeepSets, SetTransformer, Picaso, MixtureNetwork, or a class with a
             rule of its own (see ``picaset.large.rules``).
-        source: A tensor (N, D) or (B, N, D), an array (N, D), the path of a .npy, .safetensors or .parquet, or a
-            function that returns an iterator of chunks (n, D), a new one at every call.
+        source: A tensor (N, D) or (B, N, D), an array (N, D), the path of a .npy, .safetensors, .parquet or .lance, a
+            list of paths, a dataset of Hugging Face, Ray or Dask, an iterable of chunks (n, D) such as a DataLoader, or
+            a function that returns an iterator of chunks, a new one at every call.
         chunk: Elements in memory at a time; by default as many as fit into the caches.
         mask: With a tensor: True where an element is present.
         transform: Applied to every chunk, (B, n, D) to (B, n, E), each element by itself.
         sink: Destination of encoded elements: the path of a .npy, an array to fill, or a function called with each
-            chunk. Without a sink they are returned, if the source is in memory.
+            chunk. Without a sink they are returned, if the source is in memory, or as a dataset of Ray or Dask.
         spill: Whether encoded elements are cached in a temporary file between passes: ``"always"``, ``"never"``, or
             ``"auto"``, if that is cheaper than computing them again.
         folder: Folder of the temporary file.
