@@ -101,8 +101,9 @@ if __name__ == "__main__":
             row: Any = measure(pool, count, arguments.folder, arguments.repeats)
             rows.append(row)
             per_element = row["one_process"] / count, row["ray"] / row["elements"]
+            driver = row["driver_rise_bytes"] / 2**20
             print(f"{row['elements']:12,} {row['one_process']:11.2f}s {row['ray']:9.2f}s "
                   f"{per_element[0] / per_element[1]:5.2f}x {1e3 * row['pass_of_ray_alone']:16.0f}ms {row['tasks']:6} "
-                  f"{row['bytes_returned_per_pass']:13,} {row['driver_rise_bytes'] / 2**20:16.1f}", flush=True)  # fmt: skip
+                  f"{row['bytes_returned_per_pass']:13,} {driver:16.1f}", flush=True)  # fmt: skip
     ray.shutdown()
     record("ray", rows, limits)
