@@ -12,6 +12,7 @@ line; commit it under ``results/``.
 """
 
 import argparse
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -88,6 +89,7 @@ if __name__ == "__main__":
     parser.add_argument("--store", type=float, default=8.5, help="object store in GB")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - as the process that they are compared with
     limits = processor_limits()
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=int(arguments.store * 1e9))
     ray.data.DataContext.get_current().enable_progress_bars = False

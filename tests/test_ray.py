@@ -51,7 +51,8 @@ COUNT = 23
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - others on the machine must not end workers
+    # Others on the machine must not end workers or keep them waiting.
+    os.environ |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
     ray.init(
         num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR", object_store_memory=2 * 10**8
     )
