@@ -268,8 +268,10 @@ def sets_by_patient(elements: torch.Tensor) -> SetBatch:
     return SetBatch.from_list([elements[torch.tensor(rows) == patient] for patient in range(4)])
 
 
-def test_groups_are_pooled_like_sets_in_memory(pool, elements, parquet_folder):
-    pool, dataset = pool.float(), ray.data.read_parquet(str(parquet_folder))
+def test_groups_are_pooled_like_sets_in_memory(elements, parquet_folder):
+    torch.manual_seed(0)
+    pool = PicasoPool(DIM, num_templates=TEMPLATES, num_heads=HEADS, num_steps=2)
+    dataset = ray.data.read_parquet(str(parquet_folder)).materialize()
     table = pool_groups(pool, dataset, by="patient", columns=[*"abcdef"]).to_pandas().sort_values("patient")
     assert table["patient"].tolist() == ["p0", "p1", "p2", "p3"]
     with torch.no_grad():
