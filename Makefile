@@ -25,8 +25,9 @@ test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/pytest -q -n 2 $(CHECK_SHAPES)
+	$(BIN)/pytest -q -n 2 -m 'not ray' $(CHECK_SHAPES)
 	$(BIN)/pytest -q -n 2 -m as_installed
+	$(BIN)/pytest -q -m ray tests/test_ray.py
 
 laws: .venv/installed
 	PICASET_HYPOTHESIS=laws $(BIN)/pytest -q -n 2 -m hypothesis $(CHECK_SHAPES) $(LAWS)

@@ -22,7 +22,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # from the laboratory, the studio or the command line.
 LAYERS = [
     "checks", "extras", "files", "figures", "progress", "threads", "hub", "pretrained", "sets", "operators",
-    "large", "networks", "tables", "estimators", "integrations", "__init__", "models", "lab", "studio", "cli",
+    "large", "networks", "tables", "estimators", "__init__", "models", "integrations", "lab", "studio", "cli",
     "__main__",
 ]  # fmt: skip
 WITHIN_LAB = ["data", "networks", "tasks", "training", "experiments", "reports"]

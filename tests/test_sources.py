@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from torch.testing import assert_close
+from torch.utils.data import DataLoader, TensorDataset
 
 from picaset import (
     Canonicalize,
@@ -27,7 +28,7 @@ from picaset import (
     stream,
 )
 from picaset.large.large_set import LargeSet, Reading
-from picaset.large.sources import InMemory, from_parquet, from_safetensors
+from picaset.large.sources import InMemory, from_hugging_face, from_lance, from_parquet, from_safetensors, open_source
 from tests.operators import DIM, HEADS, TEMPLATES
 
 pytestmark = pytest.mark.as_installed
@@ -104,6 +105,81 @@ def test_parquet_gives_the_same_set(elements, pool, tmp_path):
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "set.parquet").read_bytes()[:100])
     with raises(ValueError, "cut.parquet is not a complete Parquet file"):
         stream(pool, tmp_path / "cut.parquet")
+
+
+def test_further_sources_give_the_same_set(elements, pool, tmp_path):
+    datasets, lance, pyarrow = (pytest.importorskip(name) for name in ("datasets", "lance", "pyarrow"))
+    vectors = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(elements.numpy().ravel()), DIM)
+    table = pyarrow.table({"x": vectors, "name": ["x"] * COUNT})
+    lance.write_dataset(table.select(["x"]), tmp_path / "set.lance")
+    lance.write_dataset(table, tmp_path / "named.lance")
+    columns = {str(index): column for index, column in enumerate(elements.numpy().T)}
+    for index, part in enumerate(elements.split(9)):
+        np.save(tmp_path / f"{index}.npy", part.numpy())
+    sources = {
+        "Hugging Face": datasets.Dataset.from_dict({"x": elements.tolist()}),
+        "Hugging Face, columns": from_hugging_face(
+            datasets.Dataset.from_dict(columns | {"y": ["x"] * COUNT}), [*columns]
+        ),
+        "Hugging Face, iterable": datasets.Dataset.from_dict({"x": elements.tolist()}).to_iterable_dataset(),
+        "DataLoader": DataLoader(elements, batch_size=4),
+        "DataLoader of a TensorDataset": DataLoader(TensorDataset(elements), batch_size=4),
+        "list of tensors": [*elements.split(5)],
+        "list of files": [tmp_path / f"{index}.npy" for index in range(3)],
+        "Lance": tmp_path / "set.lance",
+        "Lance dataset": lance.dataset(tmp_path / "set.lance"),
+        "Lance, columns": from_lance(tmp_path / "named.lance", columns=["x"]),
+    }
+    expected = pool(elements[None])
+    for name, source in sources.items():
+        assert_close(stream(pool, source, 4), expected, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_what_is_wrong_with_a_further_source_is_said(elements, pool, tmp_path):
+    datasets, lance, pyarrow = (pytest.importorskip(name) for name in ("datasets", "lance", "pyarrow"))
+    with raises(RuntimeError, "the DataLoader changed between passes: elements 0 to 3 differ from the first pass."):
+        stream(pool, DataLoader(elements, batch_size=4, shuffle=True), 4)
+    with raises(TypeError, "chunk 0 of the DataLoader has 2 parts, perhaps labels. Pass a function that returns an"):
+        stream(pool, DataLoader(TensorDataset(elements, elements), batch_size=4), 4)
+    with raises(ValueError, "a list of files must not be empty."):
+        stream(pool, [])
+    np.save(tmp_path / "wide.npy", elements.numpy())
+    np.save(tmp_path / "narrow.npy", elements[:, 1:].numpy())
+    with raises(ValueError, "chunk 1 of the list of 2 files has 5, earlier chunks have 6."):
+        stream(pool, [tmp_path / "wide.npy", tmp_path / "narrow.npy"])
+    with raises(TypeError, "column 'x' of the Hugging Face dataset must hold numbers, or vectors of equal length; got"):
+        stream(pool, datasets.Dataset.from_dict({"x": [[1.0], [1.0, 2.0]]}))
+    with raises(ValueError, "the Hugging Face dataset has no column 'z'; it has x."):
+        stream(pool, from_hugging_face(datasets.Dataset.from_dict({"x": elements.tolist()}), ["z"]))
+    vectors = pyarrow.array([[1.0, 2.0], None], pyarrow.list_(pyarrow.float64(), 2))
+    lance.write_dataset(pyarrow.table({"x": vectors}), tmp_path / "null.lance")
+    with raises(ValueError, "vectors must not be null; 1 are. Filter these rows first."):
+        stream(pool, tmp_path / "null.lance")
+
+
+@pytest.mark.parametrize("kind", ["frame", "array"])
+def test_a_dask_collection_is_folded_where_it_is(elements, pool, kind):
+    dask, pandas = pytest.importorskip("dask"), pytest.importorskip("pandas")
+    from dask import array, dataframe
+
+    frame = pandas.DataFrame(elements.numpy(), columns=[*"abcdef"])
+    source = (
+        dataframe.from_pandas(frame, npartitions=5) if kind == "frame" else array.from_array(elements.numpy(), (5, 4))
+    )
+    inputs = [*pool.parameters()]
+    streamed, dense = stream(pool, source), pool(elements[None])
+    assert_close(streamed, dense)
+    assert_close(
+        torch.autograd.grad(streamed.square().sum(), inputs), torch.autograd.grad(dense.square().sum(), inputs)
+    )
+    encoder = InducedSelfAttention(DIM, 8, num_heads=2, num_inducing=3)
+    tables = dask.compute(*stream(encoder, source))
+    encoded = torch.as_tensor(np.concatenate([table["encoded"] for table in tables]))[None]
+    assert_close(encoded, encoder(elements[None]).detach())
+    empty = dataframe.from_pandas(frame[:0], npartitions=1) if kind == "frame" else array.zeros((0, DIM))
+    assert_close(stream(pool, empty), pool(elements[None, :0]))
+    with raises(TypeError, "the elements of the Dask collection stay in their partitions; use LargeSet.fold and map."):
+        open_source(source).chunks(3)
 
 
 def test_an_empty_file_is_an_empty_set(pool, tmp_path):
@@ -231,7 +307,7 @@ def test_chunks_that_are_no_sets_are_refused(elements, pool):
 
 def test_what_is_no_source_is_refused(elements, pool, tmp_path):
     with raises(
-        TypeError, "a source must be a tensor, an array, the path of a file, or a function that returns an iterator"
+        TypeError, "a source must be a tensor, an array, the path of a file, a list of paths, a dataset, an iterable"
     ):
         stream(pool, 3)
     with raises(
@@ -253,7 +329,9 @@ def test_what_is_no_source_is_refused(elements, pool, tmp_path):
     with raises(FileNotFoundError, "nothing.npy does not exist."):
         stream(pool, tmp_path / "nothing.npy")
     (tmp_path / "set.csv").write_text("1,2")
-    with raises(ValueError, "set.csv must end in .npy, .safetensors or .parquet; read other formats by a function."):
+    with raises(
+        ValueError, "set.csv must end in .npy, .safetensors, .parquet or .lance; read other formats by a function."
+    ):
         stream(pool, tmp_path / "set.csv")
 
 

@@ -43,15 +43,7 @@ def require_finite(points: Tensor) -> Tensor:
 
 def draw_sample(large: LargeSet, generator: torch.Generator) -> tuple[Float[Tensor, "n D"], int]:
     """Draw a uniform sample of a set in one pass; return it and the number of all points."""
-    samples, keys, count = list[Tensor](), torch.empty(0), 0
-    for _, elements, _ in large.chunks("sampling"):
-        points = elements[0]
-        count += len(points)
-        # Every point gets a random key; the points with the smallest keys are the sample.
-        new_keys = torch.rand(len(points), generator=generator)
-        keys, indices = torch.cat([keys, new_keys]).topk(min(SAMPLE_SIZE, len(keys) + len(points)), largest=False)
-        samples = [torch.cat([*samples, points])[indices]]
-    return samples[0], count
+    return large.sample(SAMPLE_SIZE, generator)
 
 
 class LargeFit(NamedTuple):

@@ -23,9 +23,9 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -33,13 +33,16 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from picaset.checks import check_choice, check_positive
-from picaset.large.sources import CHUNKS_AHEAD, Chunk, InMemory, Source, prefetch, prefetch_depth
+from picaset.large.partitions import Partitioned
+from picaset.large.sources import CHUNKS_AHEAD, Chunk, InMemory, Source, prefetch, prefetch_depth, sample_checksum
 from picaset.large.statistics import Statistic, Summary
 from picaset.operators.base import zero_padding
 from picaset.operators.picaso import PicasoPool
+from picaset.operators.state import upcast_half
 from picaset.progress import Silent, Watcher
 
 Spill = Literal["auto", "always", "never"]
+Value = TypeVar("Value")
 
 VALUES_PER_CHUNK = 2**21
 """Elements of a chunk times the width of the widest layer: a few megabytes, so that there are few chunks."""
@@ -201,6 +204,73 @@ class LargeSet:
         results = cast(Any, Folding).apply(self, statistic, inputs, summaries, *tracked)
         return Summary(summaries[0].peak, results)
 
+    def fold_parts(
+        self, function: Callable[["LargeSet"], Value], merge: Callable[[Value, Value], Value], activity: str
+    ) -> Value:
+        """Return ``function`` of every part of the set, merged; without an engine that holds parts, there is one.
+
+        An engine sends ``function`` to where the parts are, so it must not refer to this set.
+        """
+        if not isinstance(self.source, Partitioned):
+            return function(self)
+        maps, grad, watcher = self.maps, torch.is_grad_enabled(), self.reading.watcher
+        reading = replace(self.reading, watcher=Silent())
+        if reading.device.type != "cpu":
+            raise ValueError(
+                f"picaset.stream: the parts of {self.source.name} are computed on CPUs; the network is on "
+                f"{reading.device}. Call .cpu() on it."
+            )
+
+        def evaluate(part: Source) -> Value:
+            with torch.set_grad_enabled(grad):
+                return function(LargeSet(part, reading, maps))
+
+        watcher.begin(activity, self.source.count)
+        value = self.source.fold(evaluate, merge)
+        watcher.advance(self.source.count or 0)
+        return value
+
+    def encode_parts(self) -> Any:
+        """Return the elements in the partitions of their engine, as a column ``encoded`` of its dataset."""
+        assert isinstance(self.source, Partitioned)
+        maps, reading = self.maps, replace(self.reading, watcher=Silent())
+
+        @torch.no_grad()
+        def encode(part: Source) -> Tensor:
+            return upcast_half(torch.cat([chunk.elements[0] for chunk in LargeSet(part, reading, maps).chunks("")]))
+
+        return self.source.encode(encode)
+
+    def sample(self, size: int, generator: torch.Generator) -> tuple[Float[Tensor, "n D"], int]:
+        """Draw ``size`` elements of one set uniformly in one pass; return them and the number of all elements.
+
+        Every element gets a random key, and those with the smallest keys are the sample. The keys of a chunk depend on
+        its contents, so they do not depend on which process reads it.
+        """
+        if self.sets != 1:
+            raise ValueError(f"LargeSet.sample: a sample is of one set; {self.source.name} has {self.sets}.")
+        seed = int(torch.randint(2**62, (), generator=generator))
+
+        def smallest_keys(keys: Tensor, elements: Tensor, count: int) -> tuple[Tensor, Tensor, int]:
+            keys, indices = keys.topk(min(size, len(keys)), largest=False)
+            return keys, elements[indices], count
+
+        def merge(left: tuple[Tensor, Tensor, int], right: tuple[Tensor, Tensor, int]) -> tuple[Tensor, Tensor, int]:
+            return smallest_keys(torch.cat([left[0], right[0]]), torch.cat([left[1], right[1]]), left[2] + right[2])
+
+        def sample_part(part: LargeSet) -> tuple[Tensor, Tensor, int]:
+            merged = None
+            for chunk in part.chunks("sampling"):
+                elements = chunk.elements[0] if chunk.mask is None else chunk.elements[0, chunk.mask[0]]
+                checksum = sample_checksum(elements) if len(elements) else 0
+                keys = torch.rand(len(elements), generator=torch.Generator().manual_seed(seed ^ checksum))
+                sample = smallest_keys(keys, elements, len(elements))
+                merged = sample if merged is None else merge(merged, sample)
+            assert merged is not None
+            return merged
+
+        return self.fold_parts(sample_part, merge, "sampling")[1:]
+
     def collect(self) -> Float[Tensor, "B N D"]:
         """Return all elements in memory; differentiable."""
         tracked = self.tracked_tensors((), ())
@@ -212,6 +282,8 @@ class LargeSet:
     def cache(self, *, reads: int) -> "LargeSet":
         """Return the same set, cached on disk if it will be read ``reads`` times and that pays."""
         if reads < 2 or not any(step.costs for step in self.maps) or self.reading.spill == "never":
+            return self
+        if isinstance(self.source, Partitioned):
             return self
         return LargeSet(Spilled(self, reads=reads), self.reading, (), self)
 
@@ -267,16 +339,21 @@ class LargeSet:
         elements = zero_absent(chunk.elements.to(self.reading.device, self.reading.dtype), mask)
         with self.reading.autocast_context():
             for step, step_inputs in zip(self.maps, inputs, strict=True):
-                elements = zero_absent(step.function(elements, *step_inputs), mask)
-        return Chunk(chunk.start, elements, mask)
+                elements = zero_absent(step.function(elements, *chunk.select(step_inputs)), mask)
+        return chunk._replace(elements=elements, mask=mask)
 
     def summarize(self, statistic: Statistic, inputs: tuple[Tensor, ...]) -> Summary:
         """Return the summary of the whole set, including the parts of other processes."""
-        merged = None
-        for _, elements, mask in self.chunks("gathering"):
-            summary = statistic.summarize(elements.detach(), mask, inputs)
-            merged = summary if merged is None else statistic.merge(merged, summary)
-        assert merged is not None
+
+        def summarize_part(part: LargeSet) -> Summary:
+            summaries = dict[int | None, Summary]()
+            for chunk in part.chunks("gathering"):
+                summary = statistic.summarize(chunk.elements.detach(), chunk.mask, chunk.select(inputs))
+                earlier = summaries.get(chunk.set_index)
+                summaries[chunk.set_index] = summary if earlier is None else statistic.merge(earlier, summary)
+            return join_summaries(summaries, part.sets)
+
+        merged = self.fold_parts(summarize_part, statistic.merge, "gathering")
         return self.reading.reduction.combine(statistic, merged)
 
     def results(self, statistic: Statistic, summary: Summary) -> tuple[Tensor, ...]:
@@ -308,6 +385,20 @@ def zero_absent(elements: Tensor, mask: Tensor | None) -> Tensor:
     return elements if mask is None else zero_padding(elements, mask)
 
 
+def join_summaries(summaries: dict[int | None, Summary], num_sets: int) -> Summary:
+    """Return one summary of all sets from those of some of them, by index; that of a set without elements is neutral.
+
+    The key None stands for a summary of all sets.
+    """
+    first = next(iter(summaries.values()))
+    if None in summaries:
+        return first
+    peak = None if first.peak is None else torch.full_like(first.peak, -torch.inf)
+    neutral = Summary(peak, tuple(map(torch.zeros_like, first.sums)))
+    peaks, sums = zip(*(summaries.get(index, neutral) for index in range(num_sets)), strict=True)
+    return Summary(None if peak is None else torch.cat(peaks), tuple(map(torch.cat, zip(*sums, strict=True))))
+
+
 # Gradients
 
 
@@ -337,9 +428,13 @@ class Folding(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_results: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        statistic, summary = ctx.statistic, ctx.summary
+
         def contribution(source_chunk: Chunk, chunk: Chunk, inputs: tuple[Tensor, ...]) -> Differentiated:
-            contributions = ctx.statistic.contribute(chunk.elements, chunk.mask, ctx.summary, inputs)
-            return Differentiated(contributions, grad_results)
+            peak = None if summary.peak is None else chunk.select([summary.peak])[0]
+            whole = Summary(peak, chunk.select(summary.sums))
+            contributions = statistic.contribute(chunk.elements, chunk.mask, whole, chunk.select(inputs))
+            return Differentiated(contributions, chunk.select(grad_results))
 
         need = ctx.needs_input_grad[4:]
         return None, None, None, None, *backward_pass(ctx.large, ctx.saved_tensors, need, ctx.num_inputs, contribution)
@@ -395,27 +490,29 @@ def backward_pass(
     map_inputs = tuple(tuple(next(remaining) for _ in tensors) for tensors in large.inputs)
     inputs = tuple(remaining)
     targets = [tensor for tensor, use in zip([*leaves, *tracked[stop:]], need[1:], strict=True) if use]
-    sums: list[Tensor | None] = [None] * len(targets)
     # The placeholder for elements where ranks share a set has no dimensions.
     grad_elements = torch.empty_like(tracked[0]) if need[0] and tracked[0].dim() else None
-    for source_chunk in large.source_chunks("gradients"):
-        with torch.enable_grad():
-            leaf = source_chunk.elements.detach().requires_grad_(grad_elements is not None)
-            chunk = large.apply_maps(source_chunk._replace(elements=leaf), map_inputs)
-            pairs = zip(*contribution(source_chunk, chunk, inputs), strict=True)
-        pairs = [(output, grad.to(output.dtype)) for output, grad in pairs if output.requires_grad]
-        if not pairs:
-            continue
-        outputs, grad_outputs = zip(*pairs, strict=True)
-        leaf_targets = targets if grad_elements is None else [*targets, leaf]
-        gradients: Any = torch.autograd.grad(outputs, leaf_targets, grad_outputs, allow_unused=True)
-        for index, grad in enumerate(gradients[: len(targets)]):
-            if grad is not None:
-                total = sums[index]
-                sums[index] = grad.clone() if total is None else total.add_(grad)
-        if grad_elements is not None and grad_elements.numel():
-            part = grad_elements[:, source_chunk.start : source_chunk.start + leaf.shape[1]]
-            _ = part.zero_() if gradients[-1] is None else part.copy_(gradients[-1])
+
+    def differentiate(part: LargeSet) -> list[Tensor | None]:
+        sums: list[Tensor | None] = [None] * len(targets)
+        for source_chunk in part.source_chunks("gradients"):
+            with torch.enable_grad():
+                leaf = source_chunk.elements.detach().requires_grad_(grad_elements is not None)
+                chunk = part.apply_maps(source_chunk._replace(elements=leaf), map_inputs)
+                pairs = zip(*contribution(source_chunk, chunk, inputs), strict=True)
+            pairs = [(output, grad.to(output.dtype)) for output, grad in pairs if output.requires_grad]
+            if not pairs:
+                continue
+            outputs, grad_outputs = zip(*pairs, strict=True)
+            leaf_targets = targets if grad_elements is None else [*targets, leaf]
+            gradients: Any = torch.autograd.grad(outputs, leaf_targets, grad_outputs, allow_unused=True)
+            sums = add_gradients(sums, gradients[: len(targets)])
+            if grad_elements is not None and grad_elements.numel():
+                span = grad_elements[:, source_chunk.start : source_chunk.start + leaf.shape[1]]
+                _ = span.zero_() if gradients[-1] is None else span.copy_(gradients[-1])
+        return sums
+
+    sums = large.fold_parts(differentiate, add_gradients, "gradients")
     if large.reading.reduction.shared:
         own = [
             torch.zeros_like(target) if total is None else total for target, total in zip(targets, sums, strict=True)
@@ -423,6 +520,14 @@ def backward_pass(
         sums = list(large.reading.reduction.sum_tensors(own))
     remaining_sums = iter(sums)
     return [grad_elements, *(next(remaining_sums) if required else None for required in need[1:])]
+
+
+def add_gradients(sums: Sequence[Tensor | None], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Add gradients to sums of them, in place; None is zero."""
+    return [
+        total if grad is None else grad.clone() if total is None else total.add_(grad)
+        for total, grad in zip(sums, gradients, strict=True)
+    ]
 
 
 # Caching on disk

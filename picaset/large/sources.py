@@ -6,6 +6,11 @@
     .npy file                        an array (N, D)
     .safetensors file                a tensor (N, D); ``from_safetensors(path, tensor=...)`` selects one of several
     .parquet file                    one row per element; ``from_parquet(path, columns=...)`` selects columns
+    .lance folder                    the same; ``from_lance(path, columns=...)``
+    list of files                    one after the other
+    Hugging Face dataset             one row per element; ``from_hugging_face(dataset, columns=...)``
+    DataLoader, or any iterable      batches (n, D), the same ones in every pass
+    Ray dataset, Dask collection     stay where they are; see partitions.py
 
 ``open_source`` accepts all of them; the format of a file is chosen by its suffix. Files are memory-mapped or read in
 parts, never as a whole, by a thread ahead of the computation (``prefetch``). A checksum of a sample of every chunk is
@@ -21,7 +26,8 @@ import queue
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
@@ -104,11 +110,18 @@ SAMPLED_ELEMENTS = 16
 
 
 class Chunk(NamedTuple):
-    """Consecutive elements of every set, (B, n, D), and the index of the first one."""
+    """Consecutive elements of every set, (B, n, D), or of one of several sets, and the index of the first one."""
 
     start: int
     elements: Tensor
     mask: Tensor | None
+    set_index: int | None = None
+    """The set of the elements, (1, n, D), if they are of one of several."""
+
+    def select(self, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        """Return the rows of tensors (B, ...) that belong to the sets of this chunk."""
+        index = self.set_index
+        return tuple(tensor if index is None or len(tensor) == 1 else tensor[index : index + 1] for tensor in tensors)
 
 
 class Source(ABC):
@@ -272,8 +285,8 @@ class ArrayRows(Rows):
 class FromFunction(Rows):
     """Chunks of any sizes from a function, split and joined to the requested size."""
 
-    def __init__(self, function: Callable[[], Any]) -> None:
-        super().__init__(f"the source {getattr(function, '__name__', type(function).__name__)}")
+    def __init__(self, function: Callable[[], Any], name: str | None = None) -> None:
+        super().__init__(name or f"the source {getattr(function, '__name__', type(function).__name__)}")
         self.function = function
         self.last_iterator: object = None
 
@@ -301,6 +314,14 @@ class FromFunction(Rows):
 
     def convert(self, chunk: Any, index: int) -> Tensor:
         """Return a chunk of the function as a tensor, after checking it."""
+        if isinstance(chunk, list | tuple) and isinstance(next(iter(cast("list[Any]", chunk)), None), Tensor):
+            if len(cast("list[Any]", chunk)) > 1:
+                raise TypeError(
+                    f"{CALLER}: every chunk must be one array (n, D); chunk {index} of {self.name} has "
+                    f"{len(cast('list[Any]', chunk))} parts, perhaps labels. Pass a function that returns an iterator "
+                    "of the elements alone."
+                )
+            (chunk,) = cast("list[Any]", chunk)  # of a DataLoader of a TensorDataset
         # A copy, since the function may write its next chunk into the same memory while this one waits.
         if isinstance(chunk, np.ndarray):
             check_numbers(cast(NDArray[Any], chunk), f"chunk {index} of {self.name}")
@@ -318,6 +339,24 @@ class FromFunction(Rows):
             )
         self.width = rows.shape[1]
         return rows
+
+
+def stack_columns(table: Mapping[str, Any], rows: slice, columns: Sequence[str] | None, name: str) -> NDArray[Any]:
+    """Return some rows of a table as an array (n, D): columns of numbers, or of vectors of equal length, in order."""
+    parts = list[NDArray[Any]]()
+    for column in table if columns is None else columns:
+        if column not in table:
+            raise ValueError(f"{CALLER}: {name} has no column {column!r}; it has {', '.join(table)}.")
+        values: NDArray[Any] = np.asarray(table[column][rows])
+        if values.dtype == object and len({np.shape(value) for value in values}) == 1:
+            values = np.array(values.tolist())
+        if values.dtype.kind not in "fiu" or values.ndim not in (1, 2):
+            raise TypeError(
+                f"{CALLER}: column {column!r} of {name} must hold numbers, or vectors of equal length; got "
+                f"{values.dtype} of shape {values.shape}. Select columns, or map them to vectors first."
+            )
+        parts.append(values[:, None] if values.ndim == 1 else values)
+    return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
 
 def check_rows(array: NDArray[Any], name: str) -> None:
@@ -425,6 +464,10 @@ class ParquetRows(Rows):
             yield np.stack(columns, axis=1)
 
 
+ENGINES = {"ray": "picaset.integrations.ray", "dask": "picaset.integrations.dask"}
+"""Packages whose datasets stay where they are, and the modules that read them."""
+
+
 def open_source(source: object, mask: Tensor | None = None) -> Source:
     """Return the source of a tensor, an array, a path or a function; a source is returned as it is."""
     if mask is not None and not isinstance(source, Tensor):
@@ -446,15 +489,26 @@ def open_source(source: object, mask: Tensor | None = None) -> Source:
         raise TypeError(
             f"{CALLER}: a source is one set, such as a tensor (N, D); got a SetBatch. Call the operator itself with it."
         )
+    if (package := type(source).__module__.split(".")[0]) in ENGINES:
+        return import_module(ENGINES[package]).from_dataset(source)
+    if package == "datasets":
+        return from_hugging_face(source)
+    if package == "lance":
+        return from_lance(source)
     if callable(source):
         return FromFunction(source)
+    if isinstance(source, list | tuple) and all(isinstance(item, str | os.PathLike) for item in cast(Any, source)):
+        return Files([Path(path) for path in cast("Sequence[str]", source)])
+    iterable = isinstance(source, Iterable) and not isinstance(source, Mapping)
+    if iterable and not hasattr(cast(object, source), "columns"):  # a data frame iterates over its columns
+        return FromFunction(cast(Any, source).__iter__, f"the {type(cast(object, source)).__name__}")
     raise TypeError(
-        f"{CALLER}: a source must be a tensor, an array, the path of a file, or a function that returns an iterator of "
-        f"chunks; got {type(source).__name__}."
+        f"{CALLER}: a source must be a tensor, an array, the path of a file, a list of paths, a dataset, an iterable "
+        f"of chunks, or a function that returns an iterator of chunks; got {type(cast(object, source)).__name__}."
     )
 
 
-def open_file(path: Path) -> Source:
+def open_file(path: Path) -> Rows:
     if not path.exists():
         raise FileNotFoundError(f"{CALLER}: {path} does not exist.")
     if path.suffix == ".npy":
@@ -463,10 +517,14 @@ def open_file(path: Path) -> Source:
         return from_safetensors(path)
     if path.suffix == ".parquet":
         return from_parquet(path)
-    raise ValueError(f"{CALLER}: {path} must end in .npy, .safetensors or .parquet; read other formats by a function.")
+    if path.suffix == ".lance":
+        return from_lance(path)
+    raise ValueError(
+        f"{CALLER}: {path} must end in .npy, .safetensors, .parquet or .lance; read other formats by a function."
+    )
 
 
-def from_npy(path: Path) -> Source:
+def from_npy(path: Path) -> Rows:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -479,7 +537,7 @@ def from_npy(path: Path) -> Source:
     return FileRows(path, offset=int(memmap.offset), dtype=dtype, count=memmap.shape[0], width=memmap.shape[1])
 
 
-def from_safetensors(path: str | os.PathLike[str], tensor: str | None = None) -> Source:
+def from_safetensors(path: str | os.PathLike[str], tensor: str | None = None) -> Rows:
     """Return the source of one tensor (N, D) of a safetensors file; ``tensor`` is its name if the file has several."""
     path = Path(path)
     size = path.stat().st_size
@@ -512,6 +570,59 @@ def from_safetensors(path: str | os.PathLike[str], tensor: str | None = None) ->
     return FileRows(path, offset=offset, dtype=dtype, count=shape[0], width=shape[1])
 
 
-def from_parquet(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Source:
+def from_parquet(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Rows:
     """Return the source of a Parquet file, with all of its columns or those listed."""
     return ParquetRows(Path(path), columns)
+
+
+class Files(Rows):
+    """The elements of several files, one after the other."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        if not paths:
+            raise ValueError(f"{CALLER}: a list of files must not be empty.")
+        self.files = [open_file(path) for path in paths]
+        super().__init__(f"the list of {len(paths)} files", width=self.files[0].width)
+
+    def rows(self, size: int) -> Iterator[Tensor]:
+        return FromFunction(lambda: (rows for file in self.files for rows in file.rows(size)), self.name).rows(size)
+
+
+ROWS_PER_BATCH = 65536
+"""Rows of a table that are converted at a time."""
+
+
+def from_hugging_face(dataset: Any, columns: Sequence[str] | None = None) -> Rows:
+    """Return the source of a ``datasets.Dataset`` or ``IterableDataset``, with all of its columns or those listed."""
+    name = "the Hugging Face dataset"
+
+    def batches() -> Iterator[NDArray[Any]]:
+        for batch in dataset.with_format("numpy").iter(batch_size=ROWS_PER_BATCH):
+            yield stack_columns(batch, slice(None), columns, name)
+
+    return FromFunction(batches, name)
+
+
+def from_lance(dataset: Any, columns: Sequence[str] | None = None) -> Rows:
+    """Return the source of a Lance dataset or its path, with all of its columns or those listed."""
+    if isinstance(dataset, str | os.PathLike):
+        lance: Any = require("lance", extra="development", purpose="reading Lance")
+        dataset = lance.dataset(dataset)
+    name = str(dataset.uri)
+
+    def batches() -> Iterator[NDArray[Any]]:
+        for batch in dataset.to_batches(columns=columns and list(columns), batch_size=ROWS_PER_BATCH):
+            table = {key: vectors_of(batch.column(key)) for key in batch.schema.names}
+            yield stack_columns(table, slice(None), columns, name)
+
+    return FromFunction(batches, name)
+
+
+def vectors_of(column: Any) -> NDArray[Any]:
+    """Return the values of an Arrow column, those of lists of a fixed size as (n, D)."""
+    if not hasattr(column.type, "list_size"):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    if column.null_count:
+        raise ValueError(f"{CALLER}: vectors must not be null; {column.null_count} are. Filter these rows first.")
+    values = np.asarray(column.flatten().to_numpy(zero_copy_only=False))
+    return values.reshape(-1, column.type.list_size)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from picaset.files import atomic_write
 from picaset.large.large_set import LargeSet, Reading, Spill
+from picaset.large.partitions import Partitioned
 from picaset.large.rules import apply_streamed
 from picaset.large.sources import CALLER, InMemory, Source, open_source
 from picaset.progress import watch_passes
@@ -51,13 +52,14 @@ def stream(
         operator: Any pool but Janossy and sort pooling, InducedSelfAttention, GeneralizedPicaso, Canonicalize around
             one of them, ``nn.Sequential`` of them, DeepSets, SetTransformer, Picaso, MixtureNetwork, or a class with a
             rule of its own (see ``picaset.large.rules``).
-        source: A tensor (N, D) or (B, N, D), an array (N, D), the path of a .npy, .safetensors or .parquet, or a
-            function that returns an iterator of chunks (n, D), a new one at every call.
+        source: A tensor (N, D) or (B, N, D), an array (N, D), the path of a .npy, .safetensors, .parquet or .lance, a
+            list of paths, a dataset of Hugging Face, Ray or Dask, an iterable of chunks (n, D) such as a DataLoader, or
+            a function that returns an iterator of chunks, a new one at every call.
         chunk: Elements in memory at a time; by default as many as fit into the caches.
         mask: With a tensor: True where an element is present.
         transform: Applied to every chunk, (B, n, D) to (B, n, E), each element by itself.
         sink: Destination of encoded elements: the path of a .npy, an array to fill, or a function called with each
-            chunk. Without a sink they are returned, if the source is in memory.
+            chunk. Without a sink they are returned, if the source is in memory, or as a dataset of Ray or Dask.
         spill: Whether encoded elements are cached in a temporary file between passes: ``"always"``, ``"never"``, or
             ``"auto"``, if that is cheaper than computing them again.
         folder: Folder of the temporary file.
@@ -112,7 +114,7 @@ def check_deterministic(operator: nn.Module) -> None:
 
 def prepare_elements(large: LargeSet, operator: nn.Module, transform: Transform | None) -> LargeSet:
     """Return the large set after a transform, with the number of features checked in every chunk."""
-    name, width = type(operator).__name__, input_width(operator)
+    name, width, source_name = type(operator).__name__, input_width(operator), large.source.name
 
     def prepare(elements: Tensor) -> Tensor:
         prepared = elements if transform is None else transform(elements)
@@ -123,7 +125,7 @@ def prepare_elements(large: LargeSet, operator: nn.Module, transform: Transform 
             )
         if width is not None and prepared.shape[-1] != width:
             raise ValueError(
-                f"{name}: elements must have {width} features; those of {large.source.name} have {prepared.shape[-1]}"
+                f"{name}: elements must have {width} features; those of {source_name} have {prepared.shape[-1]}"
                 f"{'' if transform is None else ' after the transform'}."
             )
         return prepared
@@ -144,6 +146,13 @@ def input_width(operator: nn.Module) -> int | None:
 
 def deliver(large: LargeSet, sink: Sink | None) -> Any:
     """Write the elements of a large set to a sink and return it; without one, return the elements in memory."""
+    if isinstance(large.source, Partitioned):
+        if sink is not None:
+            raise ValueError(
+                f"{CALLER}: the encoded elements of {large.source.name} stay in their partitions; call without a sink "
+                "and write the dataset that is returned."
+            )
+        return large.encode_parts()
     if sink is None:
         if isinstance(large.uncached().source, InMemory):
             return large.collect()
