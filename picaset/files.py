@@ -49,15 +49,15 @@ def check_name(name: str, *, where: str, what: str = "name") -> str:
     """Return a name from a file that becomes part of a path; raise an error unless it is one plain component.
 
     Example:
-        >>> check_name("../x", where="config.json")
+        >>> check_name("../x", where="f.json")
         Traceback (most recent call last):
             ...
-        ValueError: config.json: name must be letters, digits, '.', '_' or '-', at most 100, the first no mark; got '../x'.
+        ValueError: f.json: name must be letters, digits, '.', '_' or '-', at most 100, the first no mark; got '../x'.
     """
     if len(name) > MAX_NAME_LENGTH or not NAME.fullmatch(name):
         raise ValueError(
-            f"{where}: {what} must be letters, digits, '.', '_' or '-', at most {MAX_NAME_LENGTH}, the first no mark; "
-            f"got {shown(name)}."
+            f"{where}: {what} must be letters, digits, '.', '_' or '-', at most {MAX_NAME_LENGTH}, the first no "
+            f"mark; got {shown(name)}."
         )
     return name
 
@@ -215,32 +215,33 @@ def read_value(value: Any, hint: Any, *, where: str, name: str) -> Any:
         >>> read_value({"a": [1, "x"]}, dict[str, list[int]], where="f.json", name="counts")
         Traceback (most recent call last):
             ...
-        ValueError: f.json: counts['a'][1] must be a whole number; got 'x'.
+        ValueError: f.json: counts.a[1] must be a whole number; got 'x'.
     """
     if isinstance(hint, type) and hasattr(hint, "from_json"):
         return cast(Any, hint).from_json(value, where=f"{where}, {name}")
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return from_json(hint, value, where=f"{where}, {name}")
+    what = f"{where}: {name}" if name else where
     if is_typeddict(hint) or get_origin(hint) is dict:
         if not isinstance(value, dict):
-            raise ValueError(f"{where}: {name} must be an object; got {shown(value)}.")
+            raise ValueError(f"{what} must be an object; got {shown(value)}.")
         fields = cast(dict[str, Any], value)
-        hints = (
-            get_type_hints(hint, include_extras=True) if is_typeddict(hint) else dict.fromkeys(fields, hint.__args__[1])
-        )
-        for key in sorted(hint.__required_keys__ - fields.keys() if is_typeddict(hint) else ()):
-            raise ValueError(f"{where}: {name} lacks {key!r}; was it written by another program?")
-        read = {
-            key: read_value(fields[key], hints[key], where=where, name=f"{name}[{shown(key)}]")
-            for key in fields
-            if key in hints
-        }
-        return fields | read
+        if is_typeddict(hint):
+            hints = get_type_hints(hint, include_extras=True)
+            for key in sorted(hint.__required_keys__ - fields.keys()):
+                raise ValueError(f"{what} lacks {key!r}; was it written by another program?")
+        else:
+            hints = dict.fromkeys(fields, get_args(hint)[1])
+        read = dict(fields)
+        for key in fields.keys() & hints.keys():
+            inside = f"{name}.{shown(key)[1:-1]}".removeprefix(".")
+            read[key] = read_value(fields[key], hints[key], where=where, name=inside)
+        return read
     if get_origin(hint) is list and isinstance(value, list):
         items = enumerate(cast(list[Any], value))
-        return [read_value(item, hint.__args__[0], where=where, name=f"{name}[{index}]") for index, item in items]
+        return [read_value(item, get_args(hint)[0], where=where, name=f"{name}[{index}]") for index, item in items]
     if not fits(value, hint):
-        raise ValueError(f"{where}: {name} must be {describe_type(hint)}; got {shown(value)}.")
+        raise ValueError(f"{what} must be {describe_type(hint)}; got {shown(value)}.")
     if hint in (float, Measured):
         return float(value)
     return tuple(cast(list[Any], value)) if isinstance(value, list) else value

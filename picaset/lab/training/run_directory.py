@@ -18,7 +18,7 @@ import subprocess
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 import torch
 from safetensors.torch import save  # pyright: ignore[reportUnknownVariableType]
@@ -176,7 +176,7 @@ class RunDirectory:
 
     def read(self, name: str, schema: Any) -> dict[str, Any]:
         """Read a JSON file of the run and check it against a schema."""
-        return read_value(read_json(self.path / name), schema, where=str(self.path), name=name)
+        return read_value(read_json(self.path / name), schema, where=str(self.path / name), name="")
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -193,14 +193,8 @@ class RunDirectory:
             except ValueError:  # the last line of a run that was killed while writing it
                 break
             values = read_value(record, dict[str, Measured], where=str(path), name=f"line {number}")
-            records.append(
-                values
-                | {
-                    "step": read_value(
-                        cast(Any, record).get("step"), int, where=str(path), name=f'"step" of line {number}'
-                    )
-                }
-            )
+            step = read_value(record.get("step"), int, where=str(path), name=f"line {number}, step")
+            records.append(values | {"step": step})
         return records
 
     def write_json(self, name: str, values: dict[str, Any]) -> None:
@@ -268,7 +262,7 @@ class RunDirectory:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     number = int(path.name.removeprefix("step-"))
-    state = read_value(read_json(path / "state.json"), CheckpointState, where=path.name, name="state.json")
+    state = read_value(read_json(path / "state.json"), CheckpointState, where="state.json", name="")
     if state["step"] != number:
         raise ValueError(f"state.json is that of step {state['step']}")
     return Checkpoint(number, read_weights(path / "tensors.safetensors"), state)
