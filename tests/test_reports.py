@@ -297,7 +297,7 @@ def without(file: str, name: str):
             lambda run: (run / "result.json").write_text(
                 json.dumps(json.loads((run / "result.json").read_text()) | {"moves": [{}]})
             ),
-            "a file has an unexpected structure (KeyError('log_likelihood'))",
+            "result.json: moves[0] lacks 'log_likelihood'; was it written by another program?",
         ),
         (lambda run: (run / "environment.json").unlink(), "environment.json: No such file or directory"),
         (

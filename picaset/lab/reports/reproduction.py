@@ -13,7 +13,7 @@ from picaset.lab.reports.odd_one_out import ODD_ONE_OUT
 from picaset.lab.reports.page import Figures, Reporter, Section, write_page
 from picaset.lab.reports.records import COMMITTED, OnSkip, Record, find_records, profiles_of, reason_of
 from picaset.lab.reports.scenes import SCENES
-from picaset.lab.reports.table import Table
+from picaset.lab.reports.table import Table, escape_markdown
 from picaset.lab.reports.viewpoints import VIEWPOINTS
 
 REPORTERS: dict[str, Reporter] = {
@@ -159,5 +159,10 @@ def select(records: Sequence[Record], kind: str, profile: str) -> list[Record]:
 
 def tables_to_markdown(tables: Sequence[Table]) -> str:
     """Format the tables as a Markdown document."""
-    parts = [f"## {table.title}\n\n{table.markdown()}\n" + "\n".join(table.notes) + "\n" for table in tables]
+    parts = [
+        f"## {escape_markdown(table.title)}\n\n{table.markdown()}\n"
+        + "\n".join(map(escape_markdown, table.notes))
+        + "\n"
+        for table in tables
+    ]
     return "# Tables\n\nMade from finished runs by `picaset report`.\n\n" + "\n".join(parts)
