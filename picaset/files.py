@@ -20,7 +20,19 @@ import types
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 MAX_JSON_BYTES = 256_000_000
 MAX_JSON_DEPTH = 100
@@ -221,6 +233,8 @@ def read_value(value: Any, hint: Any, *, where: str, name: str) -> Any:
         return cast(Any, hint).from_json(value, where=f"{where}, {name}")
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return from_json(hint, value, where=f"{where}, {name}")
+    if get_origin(hint) is NotRequired:
+        hint = get_args(hint)[0]
     what = f"{where}: {name}" if name else where
     if is_typeddict(hint) or get_origin(hint) is dict:
         if not isinstance(value, dict):
