@@ -34,6 +34,8 @@ from typing import (
     is_typeddict,
 )
 
+import numpy as np
+
 MAX_JSON_BYTES = 256_000_000
 MAX_JSON_DEPTH = 100
 MAX_NAME_LENGTH = 100
@@ -42,6 +44,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 Measured = Annotated[float, "measured"]
 """A number in a schema that may be NaN or infinite; ``float`` must be finite."""
+Numbers = Annotated[list[Any], "numbers"]
+"""A rectangular list of numbers in a schema, nested to any depth."""
 
 short = reprlib.Repr()
 short.maxstring = short.maxother = 100
@@ -258,7 +262,7 @@ def read_value(value: Any, hint: Any, *, where: str, name: str) -> Any:
         raise ValueError(f"{what} must be {describe_type(hint)}; got {shown(value)}.")
     if hint in (float, Measured):
         return float(value)
-    return tuple(cast(list[Any], value)) if isinstance(value, list) else value
+    return tuple(cast(list[Any], value)) if isinstance(value, list) and hint != Numbers else value
 
 
 def check_known(name: str, names: Iterable[str], *, where: str, what: str) -> None:
@@ -287,6 +291,8 @@ def fits(value: Any, hint: Any) -> bool:
             and len(kinds) == len(cast(list[Any], value))
             and all(fits(item, kind) for item, kind in zip(cast(list[Any], value), kinds, strict=True))
         )
+    if hint == Numbers:
+        return isinstance(value, list) and is_rectangular(cast(list[Any], value))
     if get_origin(hint) is dict:
         return isinstance(value, dict) and all(fits(item, get_args(hint)[1]) for item in cast(Any, value).values())
     if hint in (int, float, Measured):
@@ -296,14 +302,22 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint)
 
 
+def is_rectangular(value: list[Any]) -> bool:
+    try:
+        return np.asarray(value).dtype.kind in "if"
+    except ValueError:  # its parts have different lengths
+        return False
+
+
 def describe_type(hint: Any) -> str:
     """Describe the type of an annotation for an error message."""
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(repr, get_args(hint)))
     names = {
         int: "a whole number",
-        float: "a finite number",
+        float: "a number",
         Measured: "a number",
+        Numbers: "a rectangular list of numbers",
         bool: "true or false",
         str: "a string",
     }

@@ -19,8 +19,9 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 TOKENS = [
     b"", b"\0", b"\xff", b"\xff\xfe", b"\x1b[31m", b"\x1b]0;x\x07", b"[/x]", b"<b>", b"|", b'"', b"{", b"}", b"[" * 200,
-    b"]", b",", b":", b"-", b"NaN", b"Infinity", b"1e999", b"9" * 5000, b"\\ud800", b"\r", b"\n", b" ", b"../x", b"PK\x03\x04",
-    b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"\x7f\xff\xff\xff", b"\xff" * 8, b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f",
+    b"]", b",", b":", b"-", b"NaN", b"Infinity", b"1e999", b"9" * 5000, b"\\ud800", b"\r", b"\n", b" ", b"../x",
+    b"PK\x03\x04", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"\x7f\xff\xff\xff", b"\xff" * 8, b"\x00\x00\xc0\x7f",
+    b"\x00\x00\x80\x7f",
 ]  # fmt: skip
 DEEP = b"[" * 100_000 + b"]" * 100_000
 

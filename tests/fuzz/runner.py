@@ -25,6 +25,9 @@ from picaset.terminal import CONTROL
 from tests.fuzz.mutations import Files, mutate, write_files
 
 MAX_SECONDS = 5.0
+"""Processor time of an input; other programs may slow down the machine."""
+MAX_WAIT = 60.0
+"""Wall-clock time after which an input that does not compute is ended."""
 MAX_MEMORY = 4 * 2**30
 """Address space that a worker may add to what it has when it starts."""
 OUTCOMES = ("accepted", "refused", "traceback", "hang", "wrote outside", "control character")
@@ -94,18 +97,18 @@ def run_input(target: Target, variants: list[Files], number: int, seed: int) -> 
     """Give one mutated input to a target and return what becomes of it."""
     global watching
     random = Random(f"{target.name} {seed} {number}")
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("PICASET_FUZZ")) as place:
         folder, outside = Path(place) / "given", Path(place) / "outside"
         folder.mkdir()
         (outside / "folder").mkdir(parents=True)
         (outside / "file").write_text("{}")
         write_files(folder, mutate(random.choice(variants), random), random, outside)
         before = snapshot(outside)
-        output, started = io.StringIO(), time.monotonic()
+        output, started = io.StringIO(), time.process_time()
         result: str | Failure = "accepted"
         writes.clear()
         # Twice: the first may end up in code that a C library has called, where it is printed and forgotten.
-        signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS, 0.5)
+        signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS, 0.5)
         try:
             with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -119,10 +122,10 @@ def run_input(target: Target, variants: list[Files], number: int, seed: int) -> 
             result = Failure("traceback", traceback.format_exc())
         finally:
             watching = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         if isinstance(result, str):
-            if time.monotonic() - started > MAX_SECONDS:
-                return Failure("hang", f"{time.monotonic() - started:.1f} s")
+            if time.process_time() - started > MAX_SECONDS:
+                return Failure("hang", f"{time.process_time() - started:.1f} s")
             if strange := [path for path in writes if is_outside(path, folder)] or before != snapshot(outside):
                 return Failure("wrote outside", str(strange))
             if found := CONTROL.search(output.getvalue()):
@@ -133,7 +136,8 @@ def run_input(target: Target, variants: list[Files], number: int, seed: int) -> 
 def is_outside(path: str, folder: Path) -> bool:
     """Whether a path that was written to is neither in the folder nor in the cache of generated data nor a device."""
     real = os.path.realpath(path)
-    allowed = (os.path.realpath(folder), os.path.realpath(os.environ["PICASET_CACHE"]), "/dev/")
+    caches = [os.environ[name] for name in ("PICASET_CACHE", "MPLCONFIGDIR", "TMPDIR") if name in os.environ]
+    allowed = (os.path.realpath(folder), *map(os.path.realpath, caches), "/dev/")
     return os.path.isabs(path) and not real.startswith(allowed) and not real.endswith(".pyc")
 
 
@@ -148,21 +152,25 @@ def raise_hang(number: int, frame: object) -> None:
 def run_inputs(target: Target, numbers: range, seed: int) -> Iterator[tuple[int, str | Failure]]:
     """Run inputs in this process, whose main thread this must be."""
     variants = target.files()
-    previous = signal.signal(signal.SIGALRM, raise_hang)
+    previous = signal.signal(signal.SIGPROF, raise_hang)
     try:
         for number in numbers:
             yield number, run_input(target, variants, number, seed)
     finally:
-        signal.signal(signal.SIGALRM, previous)
+        signal.signal(signal.SIGPROF, previous)
 
 
 def work(target: Target, numbers: range, seed: int) -> None:
     """Run inputs as a worker: a line of JSON for each."""
-    answers = sys.stdout
+    answers, variants = sys.stdout, target.files()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        for number in range(30):  # the valid files: everything is imported before time and memory are limited
+            with tempfile.TemporaryDirectory(dir=os.environ["PICASET_FUZZ"]) as place, contextlib.suppress(ValueError):
+                for name, content in variants[number % len(variants)].items():
+                    (Path(place) / name).parent.mkdir(parents=True, exist_ok=True)
+                    (Path(place) / name).write_bytes(content)
+                target.use(Path(place), Random(number))
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    variants = target.files()
-    list(run_inputs(Target(target.name, lambda: variants, target.use), range(-3, 0), seed))  # imports, before the limit
-    size = max(size, int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize())
     resource.setrlimit(resource.RLIMIT_AS, (size + MAX_MEMORY, size + MAX_MEMORY))
     for number, result in run_inputs(Target(target.name, lambda: variants, target.use), numbers, seed):
         outcome, details = (result, "") if isinstance(result, str) else (result.outcome, result.details)
@@ -174,17 +182,20 @@ def run_in_workers(
 ) -> Iterator[tuple[int, str | Failure]]:
     """Run inputs in a worker process, which is started again after an input that it does not survive."""
     folder = tempfile.mkdtemp()
-    environment = os.environ | {"PICASET_CACHE": f"{folder}/cache", "OMP_NUM_THREADS": "1", "TMPDIR": folder}
+    places = {name: f"{folder}/{name}" for name in ("PICASET_CACHE", "PICASET_FUZZ", "MPLCONFIGDIR", "TMPDIR", "HOME")}
+    for place in places.values():
+        Path(place).mkdir()
+    environment = os.environ | places | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     number, last = first, first + num_inputs
     while number < last:
         arguments = ["--worker", "--target", target.name, "--first", number, "--inputs", last - number, "--seed", seed]
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz", *map(str, arguments)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder,
         )  # fmt: skip
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stderr is not None
         os.set_blocking(process.stderr.fileno(), False)
-        for line in lines_in_time(process, 120.0, 4 * MAX_SECONDS):
+        for line in lines_in_time(process, 600.0, MAX_WAIT):
             number, outcome, details = json.loads(line)
             yield number, outcome if not details else Failure(outcome, details)
             number += 1

@@ -2,9 +2,7 @@
 
 from typing import NotRequired, TypedDict
 
-from picaset.files import Measured
-
-Vectors = list[list[Measured]]
+from picaset.files import Measured, Numbers
 
 
 class Move(TypedDict):
@@ -17,14 +15,14 @@ class Move(TypedDict):
 class Mixtures(TypedDict):
     """Mixtures that were predicted for a few test sets."""
 
-    means: list[Vectors]
-    variances: list[Vectors]
-    log_weights: Vectors
+    means: Numbers
+    variances: Numbers
+    log_weights: Numbers
 
 
 class ShownClusters(TypedDict):
     predictions: dict[str, Mixtures]
-    attention: NotRequired[list[Vectors]]
+    attention: NotRequired[Numbers]
 
 
 class ClusteringResult(TypedDict):
@@ -80,7 +78,7 @@ class ShownFaces(TypedDict):
     members: list[list[int]]
     odd: list[int]
     attributes: list[tuple[str, str]]
-    scores: Vectors
+    scores: list[Numbers]
 
 
 class OddOneOutResult(TypedDict):
@@ -97,8 +95,8 @@ class Steps(TypedDict):
 
 
 class ShownScenes(TypedDict):
-    predicted: list[Vectors]
-    attention: list[list[Vectors]] | None
+    predicted: Numbers
+    attention: Numbers | None
 
 
 class ScenesResult(TypedDict):
