@@ -32,7 +32,7 @@ print("|---|" + "---|" * (len(OUTCOMES) + 2), flush=True)
 for target in chosen:
     kinds = dict[str, str]()
 
-    def keep(number: int, failure: Failure) -> None:
+    def keep(number: int, failure: Failure, kinds: dict[str, str] = kinds) -> None:
         lines = failure.details.strip().splitlines() or [""]
         where = [line for line in lines if "/picaset/" in line][-1:] or lines[:1]
         kinds.setdefault(

@@ -10,6 +10,8 @@ Generated and decoded data is written once, row by row, into a NumPy file, which
 
 import hashlib
 import os
+import struct
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -131,13 +133,23 @@ def is_file_name(name: object) -> bool:
     return isinstance(name, str) and name != "" and not {"/", "\\"} & set(name) and not name.startswith(".")
 
 
+MAX_PIXELS = 2**24
+"""Largest number of pixels of an image; one that claims more is refused before it is decoded."""
+
+
 def load_image(path: Path, *, remedy: str) -> Any:
-    """Decode an image file with Pillow and convert it to RGB; ``remedy`` completes the error for a damaged file."""
+    """Decode a JPEG or PNG file and convert it to RGB; ``remedy`` completes the error for a damaged file."""
     pillow: Any = require("PIL.Image", extra="experiments", purpose="reading images")
     try:
-        with pillow.open(path) as image:
+        with pillow.open(path, formats=("JPEG", "PNG")) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(f"{image.width} x {image.height} pixels, of at most {MAX_PIXELS}")
             return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
+    # What the decoders of Pillow raise for damaged files.
+    except (
+        OSError, SyntaxError, ValueError, TypeError, LookupError, AttributeError, OverflowError, MemoryError, EOFError,
+        struct.error, zlib.error, pillow.DecompressionBombError,
+    ) as error:  # fmt: skip
         raise ValueError(f"{path} is not an image that can be read ({error}); fetch it again, or {remedy}.") from None
 
 
