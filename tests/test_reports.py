@@ -302,7 +302,7 @@ def without(file: str, name: str):
         (lambda run: (run / "environment.json").unlink(), "environment.json: No such file or directory"),
         (
             lambda run: (run / "metrics.jsonl").write_text('{"score": 1}\n'),
-            'metrics.jsonl: line 1, step must be a whole number; got None.',
+            "metrics.jsonl: line 1, step must be a whole number; got None.",
         ),
         (lambda run: (run / "config.json").write_bytes(b"\xff\xfe\x00"), "config.json is not JSON"),
     ],
