@@ -34,7 +34,7 @@ def connect(address: str, count: int, start: bytes = b"") -> list[socket.socket]
     port = urlsplit(address).port
     sockets = list[socket.socket]()
     for _ in range(count):
-        client = socket.create_connection(("127.0.0.1", port), timeout=30)
+        client = socket.create_connection(("127.0.0.1", port), timeout=120)
         if start:
             client.sendall(start)
         sockets.append(client)
@@ -154,7 +154,7 @@ def main() -> None:
         phase("after refused requests", **refused)
         killed = kill_workers(process)
         first, _ = fit(address, "scikit-learn")
-        second, seconds = fit(address, "scikit-learn")
+        second, _ = fit(address, "scikit-learn")
         phase("after its workers were killed", killed=killed, first=first, second=second)
     record("studio_load", rows, {})
 
