@@ -224,9 +224,11 @@ def lines_in_time(process: Any, first_seconds: float, seconds: float) -> Iterato
 
 
 def count(results: Iterator[tuple[int, str | Failure]], report: Callable[[int, Failure], None]) -> Counter[str]:
+    """Count the outcomes; an interruption ends the counting, and what was counted is returned."""
     outcomes = Counter[str]()
-    for number, result in results:
-        outcomes[result if isinstance(result, str) else result.outcome] += 1
-        if isinstance(result, Failure):
-            report(number, result)
+    with contextlib.suppress(KeyboardInterrupt):
+        for number, result in results:
+            outcomes[result if isinstance(result, str) else result.outcome] += 1
+            if isinstance(result, Failure):
+                report(number, result)
     return outcomes
