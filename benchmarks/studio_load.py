@@ -128,7 +128,7 @@ def main() -> None:
 
         time.sleep(10)  # it loads its networks
         for method in ("picaso", "scikit-learn"):
-            assert fit(address, method)[0] == 200, method
+            assert any(fit(address, method)[0] == 200 for _ in range(10)), method  # the first may wait for its process
         phase("at rest")
         for turn in ("", ", again"):
             silent = connect(address, arguments.connections)
@@ -153,9 +153,10 @@ def main() -> None:
         }
         phase("after refused requests", **refused)
         killed = kill_workers(process)
-        first, _ = fit(address, "scikit-learn")
-        second, _ = fit(address, "scikit-learn")
-        phase("after its workers were killed", killed=killed, first=first, second=second)
+        statuses = [fit(address, "scikit-learn")[0]]
+        while statuses[-1] != 200 and len(statuses) < 10:
+            statuses.append(fit(address, "scikit-learn")[0])
+        phase("after its workers were killed", killed=killed, statuses=statuses)
     record("studio_load", rows, {})
 
 
