@@ -32,7 +32,7 @@ from picaset.files import atomic_write, check_known, create_folder, describe_typ
 
 MAX_PARAMETERS = 10_000
 """Largest number of parameter tensors of a network that a file describes."""
-MAX_WEIGHTS = 2**30
+MAX_WEIGHTS = 2**27
 """Largest number of weights of a network that a file describes."""
 MAX_STEPS = 1000
 """Largest number of steps or iterations that a file may ask for: they have no weights to be compared with."""

@@ -122,7 +122,8 @@ def run_input(target: Target, variants: list[Files], number: int, seed: int) -> 
             result = Failure("traceback", traceback.format_exc())
         finally:
             watching = False
-            signal.setitimer(signal.ITIMER_PROF, 0)
+            with contextlib.suppress(HangError):  # one that comes in the last moment
+                signal.setitimer(signal.ITIMER_PROF, 0)
         if isinstance(result, str):
             if time.process_time() - started > MAX_SECONDS:
                 return Failure("hang", f"{time.process_time() - started:.1f} s")
