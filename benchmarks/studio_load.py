@@ -101,10 +101,13 @@ def listening_process(address: str) -> int:
 
 def kill_workers(process: int) -> int:
     """Kill the processes of the studio that fit by other methods; return their number."""
-    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    for child in children:
-        os.kill(int(child), signal.SIGKILL)
-    return len(children)
+    children = [
+        child for task in Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
+    workers = [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    return len(workers)
 
 
 def main() -> None:
