@@ -37,7 +37,7 @@ class Terminal(Console):
     """A rich console for text of any origin; pass a ``rich.text.Text`` to style a part of it."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"markup": False, "emoji": False, "highlight": False} | options)
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)  # before the width of a column is measured
