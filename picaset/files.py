@@ -119,8 +119,8 @@ def parse_json(text: str) -> Any:
         raise ValueError(too_deep) from None
     level: list[Any] = [[content]]
     for _ in range(MAX_JSON_DEPTH + 2):
-        items = (value.values() if isinstance(value, dict) else value for value in level)
-        level = [item for values in items for item in values if isinstance(item, dict | list)]
+        parts = [cast(Any, value).values() if isinstance(value, dict) else value for value in level]
+        level = [item for part in parts for item in cast(Iterable[Any], part) if isinstance(item, dict | list)]
         if not level:
             return content
     raise ValueError(too_deep)
@@ -239,17 +239,18 @@ def read_value(value: Any, hint: Any, *, where: str, name: str) -> Any:
         return from_json(hint, value, where=f"{where}, {name}")
     if get_origin(hint) is NotRequired:
         hint = get_args(hint)[0]
-    what = f"{where}: {name}" if name else where
-    if is_typeddict(hint) or get_origin(hint) is dict:
+    what, schema = f"{where}: {name}" if name else where, cast(Any, hint)
+    if is_typeddict(schema) or get_origin(schema) is dict:
         if not isinstance(value, dict):
             raise ValueError(f"{what} must be an object; got {shown(value)}.")
         fields = cast(dict[str, Any], value)
-        if is_typeddict(hint):
-            hints = get_type_hints(hint, include_extras=True)
-            for key in sorted(hint.__required_keys__ - fields.keys()):
+        if is_typeddict(schema):
+            hints = get_type_hints(schema, include_extras=True)
+            required: frozenset[str] = schema.__required_keys__
+            for key in sorted(required - fields.keys()):
                 raise ValueError(f"{what} lacks {key!r}; was it written by another program?")
         else:
-            hints = dict.fromkeys(fields, get_args(hint)[1])
+            hints = dict[str, Any].fromkeys(fields, get_args(schema)[1])
         read = dict(fields)
         for key in fields.keys() & hints.keys():
             inside = f"{name}.{shown(key)[1:-1]}".removeprefix(".")
@@ -262,7 +263,7 @@ def read_value(value: Any, hint: Any, *, where: str, name: str) -> Any:
         raise ValueError(f"{what} must be {describe_type(hint)}; got {shown(value)}.")
     if hint in (float, Measured):
         return float(value)
-    return tuple(cast(list[Any], value)) if isinstance(value, list) and hint != Numbers else value
+    return tuple(cast(list[Any], value)) if isinstance(value, list) and hint != Numbers else cast(Any, value)
 
 
 def check_known(name: str, names: Iterable[str], *, where: str, what: str) -> None:

@@ -154,7 +154,7 @@ class Worker:
 
     def run_batch(self, kind: str, batch: list[tuple[Any, "Future[Any]"]]) -> None:
         try:
-            results = list(self.run(kind, [job for job, _ in batch]))
+            results: list[Any] = list(self.run(kind, [job for job, _ in batch]))
             if len(results) != len(batch):
                 raise RuntimeError(f"{len(batch)} jobs of {kind} gave {len(results)} results")
         except BaseException as error:  # it belongs to the requests; the thread goes on
