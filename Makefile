@@ -2,6 +2,7 @@
 # make documents    tables and figures in docs/, from the records in results/runs
 # make studio  install, then open the page on which sets are played with
 # make test    install, then format, lint, types, laws, doctests, and every printed command
+# make fuzz    install, then give mutated files to everything that reads files of others (about an hour)
 # make laws    install, then test the laws of the operators on many random examples (minutes to hours)
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ TORCH := $(shell sed -n 's/^\(torch==.*\)/\1/p' constraints.txt)
 CHECK_SHAPES := --jaxtyping-packages=picaset,beartype.beartype
 LAWS := $(addprefix tests/test_,$(addsuffix .py,set_laws cascade evaluation_orders buckets sets soft_kmeans canonicalize))
 
-.PHONY: run studio test laws documents format clean
+.PHONY: run studio test fuzz laws documents format clean
 
 run: .venv/installed
 	mkdir -p report
@@ -28,6 +29,9 @@ test: .venv/installed
 	$(BIN)/pytest -q -n 2 -m 'not ray' $(CHECK_SHAPES)
 	$(BIN)/pytest -q -n 2 -m as_installed
 	$(BIN)/pytest -q -m ray tests/test_ray.py
+
+fuzz: .venv/installed
+	$(BIN)/python -m tests.fuzz
 
 laws: .venv/installed
 	PICASET_HYPOTHESIS=laws $(BIN)/pytest -q -n 2 -m hypothesis $(CHECK_SHAPES) $(LAWS)

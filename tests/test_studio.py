@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,8 +25,9 @@ from schemathesis.specs.openapi.checks import response_schema_conformance
 from picaset.cli import main
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.operators.mixture import log_likelihood
+from picaset.studio.rooms import Settings
 from picaset.studio.rooms.cluster.schemas import MethodName
-from picaset.studio.server import open_socket
+from picaset.studio.server import Server, open_socket, serve
 from tests.studio import HOST, blobs, said, studio
 
 NETWORKS = [name.value for name in MethodName if name.folder]
@@ -281,6 +283,48 @@ def test_no_request_made_from_the_description_breaks_the_studio(here, mode):
 def test_a_studio_that_cannot_start_says_why_in_one_line(arguments, message, capsys):
     assert main(["studio", "--no-browser", *arguments]) == 1
     assert capsys.readouterr().err.startswith(f"picaset: {message}")
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nHost: x", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n[1"]
+)
+def test_a_client_that_does_not_send_its_request_is_disconnected_and_others_are_served(monkeypatch, sent):
+    monkeypatch.setattr("picaset.studio.server.REQUEST_SECONDS", 0.3)
+
+    async def answer_nothing(scope, receive, send):
+        if scope["type"] == "http":
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+    async def talk() -> bytes:
+        listening = open_socket("127.0.0.1", 0)
+        closed = threading.Event()
+        server = Server(answer_nothing, ready=lambda: None, closing=closed.set)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        writer.write(sent)
+        try:
+            return await asyncio.wait_for(reader.read(), 20)
+        except ConnectionResetError:
+            return b""
+        finally:
+            writer.close()
+            server.should_exit = True
+            await serving
+            listening.close()
+
+    assert asyncio.run(talk()) == b""
+
+
+@pytest.mark.parametrize(("host", "is_told"), [("127.0.0.1", False), ("localhost", False), ("192.168.1.2", True)])
+def test_whoever_opens_the_studio_to_a_network_is_told_so(monkeypatch, host, is_told):
+    monkeypatch.setattr("picaset.studio.server.open_socket", lambda host, port: open_socket("127.0.0.1", port))
+    monkeypatch.setattr("picaset.studio.server.build_rooms", lambda settings: [])
+    monkeypatch.setattr(Server, "run", lambda server, sockets: server.ready())
+    lines = list[str]()
+    serve(Settings(), host=host, browser=False, output=lines.append)
+    expected = f"Anybody on the network who can reach {host} can use this studio; there is no password."
+    assert (expected in lines) == is_told
 
 
 def test_a_small_answer_is_sent_at_once():

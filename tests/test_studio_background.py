@@ -125,6 +125,29 @@ def test_an_error_in_the_work_ends_neither_the_lane_nor_the_others():
     worker.close()
 
 
+def test_a_worker_that_dies_is_replaced_and_its_job_is_told():
+    """``SystemExit`` ends a thread, and so would a wrong number of results."""
+
+    def run(kind, items):
+        if items[0] == "exit":
+            raise SystemExit
+        return [] if items[0] == "none" else items
+
+    worker = Worker(run, ["fit"])
+
+    async def ask_all():
+        for job, words in (("exit", "SystemExit"), ("none", "1 jobs of fit gave 0 results")):
+            with pytest.raises(RuntimeError, match=words):
+                await worker.submit("fit", job)
+        assert await worker.submit("fit", 3) == 3
+        worker.thread = start_thread(lambda: None, name="dead")
+        worker.thread.join()
+        assert await worker.submit("fit", 4) == 4
+
+    asyncio.run(ask_all())
+    worker.close()
+
+
 def test_closing_refuses_at_once_what_runs_and_what_waits():
     begun, go_on = threading.Event(), threading.Event()
 

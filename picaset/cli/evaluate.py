@@ -11,6 +11,7 @@ import tyro
 from picaset.lab.data.folders import use_data_root
 from picaset.lab.tasks.plugins import import_from
 from picaset.lab.training.run_directory import RunDirectory
+from picaset.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class Evaluate:
         directory = RunDirectory.open(self.run_directory)
         task = directory.experiment.task
         result = task.evaluate(task.read_network(directory.network(self.which)))
-        print(json.dumps(result) if self.json else "\n".join(summary(result)))
+        say(json.dumps(result) if self.json else "\n".join(summary(result)))
         return 0
 
 

@@ -1,16 +1,15 @@
 """``picaset experiments``"""
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
 from picaset.lab.experiments import EXPERIMENTS, Profile, experiment, names_of
 from picaset.lab.training.experiment import Experiment
+from picaset.terminal import Terminal, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +30,7 @@ class Experiments:
         # Without the real data, two names give the same experiment on generated data.
         distinct = list({setting.name: setting for setting in self.settings()}.values())
         if self.json:
-            print(json.dumps([setting.to_json() for setting in distinct]))
+            say(json.dumps([setting.to_json() for setting in distinct]))
             return 0
         table = Table(title=f"profile {self.profile}", box=SIMPLE, padding=(0, 1, 0, 0))
         table.add_column("name", no_wrap=True, min_width=max(len(setting.name) for setting in distinct))
@@ -41,7 +40,7 @@ class Experiments:
             parameters = sum(parameter.numel() for parameter in setting.task.build_network().parameters())
             training = setting.training
             table.add_row(setting.name, str(training.steps), str(training.batch_size), f"{parameters:,}")
-        Console().print(table)
+        Terminal().print(table)
         return 0
 
     def settings(self) -> Iterator[Experiment]:
@@ -52,4 +51,4 @@ class Experiments:
             except Exception as error:
                 if name in EXPERIMENTS:
                     raise
-                print(f"picaset: skipped {name}: {error!r}", file=sys.stderr)
+                say(f"picaset: skipped {name}: {error!r}", error=True)

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from picaset.extras import require
 from picaset.tables.table import read_table
+from picaset.terminal import Terminal, say
 
 MAX_PRINTED = 20
 """Largest number of sets that are printed."""
@@ -98,24 +97,22 @@ class Odd:
             result.write(self.scores)
         if self.json:
             summary = {"detector": detector.members_, "planted": detector.report_, "threshold": detector.threshold_}
-            print(json.dumps(summary | {"sets": result.most_suspicious()}))
+            say(json.dumps(summary | {"sets": result.most_suspicious()}))
         else:
             self.print_result(result, detector)
         return 0
 
     def print_result(self, result: Any, detector: Any) -> None:
-        console = Console(highlight=False)
+        console = Terminal()
         entries: list[dict[str, Any]] = result.most_suspicious()
         num_odd, num_sets = sum(entry["all_odd"] for entry in entries), sum(entry["all_odd"] > 0 for entry in entries)
         console.print(
-            escape(
-                f"{len(entries)} sets, {sum(entry['rows'] for entry in entries)} rows, features "
-                f"{', '.join(result.groups.columns)}; detector: {' + '.join(detector.members_)}\n"
-                f"{num_odd} rows are odd, in {num_sets} sets; their score is above {detector.threshold_:.3g}"
-            )
+            f"{len(entries)} sets, {sum(entry['rows'] for entry in entries)} rows, features "
+            f"{', '.join(result.groups.columns)}; detector: {' + '.join(detector.members_)}\n"
+            f"{num_odd} rows are odd, in {num_sets} sets; their score is above {detector.threshold_:.3g}"
         )
         for note in result.notes():
-            console.print(escape(f"note: {note}"))
+            console.print(f"note: {note}")
         table = Table()
         for name in ("set", "rows", "odd", "most suspicious", "score", "unusual value"):
             table.add_column(name, justify="right" if name in ("rows", "odd", "score") else "left")
@@ -123,7 +120,7 @@ class Odd:
             low, high = entry["usual"]
             unusual = f"{entry['feature']} {entry['value']:.3g}, others {low:.3g} to {high:.3g}"
             cells = (str(entry["rows"]), str(entry["all_odd"]), entry["place"], f"{entry['score']:.2f}", unusual)
-            table.add_row(*map(escape, (entry["set"], *cells)))
+            table.add_row(entry["set"], *cells)
         console.print(table)
         if len(entries) > MAX_PRINTED:
             console.print(
@@ -131,4 +128,4 @@ class Odd:
             )
         for path in (self.scores, self.save):
             if path is not None:
-                console.print(escape(f"written: {path}"))
+                console.print(f"written: {path}")

@@ -7,18 +7,19 @@ be loaded without executing its code.
     DIRECTORY/estimator.json                    format, estimator, its parameters, fitted attributes
 """
 
+import inspect
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, NotRequired, TypedDict, TypeVar, cast, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from picaset.estimators.validation import BaseEstimator, check_is_fitted, read_sets
-from picaset.files import atomic_write, read_json
-from picaset.pretrained import PretrainedNetwork
+from picaset.files import atomic_write, check_known, read_json, read_value, shown
+from picaset.pretrained import PretrainedNetwork, check_magnitude
 
 Floats = NDArray[np.float64]
 FILE = "estimator.json"
@@ -58,11 +59,14 @@ class SetNetworkEstimator(BaseEstimator):
         path = Path(directory) / FILE
         parameters, learned = read_estimator(path, name=cls.__name__)
         try:
+            check_parameters(cls, parameters)
             estimator = cls(**parameters)
-            estimator.mean_, estimator.scale_ = (np.array(learned[name], dtype=float) for name in ("mean", "scale"))
+            estimator.mean_, estimator.scale_ = (np.array(learned[name]) for name in ("mean", "scale"))
+            if estimator.mean_.shape != estimator.scale_.shape or not np.all(estimator.scale_ > 0):
+                raise ValueError("mean and scale must have the same length, and scale must be positive")
             estimator.n_features_in_ = len(estimator.mean_)
             network_sizes = estimator._restore_state(learned)
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ValueError(f"{path} does not fit a {cls.__name__}: {error}.") from None
         estimator.network_ = cls._network_class.from_pretrained(directory)
         if not network_sizes.items() <= estimator.network_.config.items():
@@ -142,14 +146,45 @@ def read_estimator(path: Path, *, name: str) -> tuple[dict[str, Any], dict[str, 
     if description.get("format") != FORMAT:
         raise ValueError(f'{path} is not the description of an estimator: "format" must be "{FORMAT}".')
     if (saved_name := description.get("estimator")) != name:
-        raise ValueError(f"{name}.load: {path} describes a {saved_name}; load it with {saved_name}.load.")
+        found = shown(saved_name).strip("'")
+        raise ValueError(f"{name}.load: {path} describes a {found}; load it with {found}.load.")
     if not all(isinstance(description.get(part), dict) for part in ("parameters", "learned")):
         raise ValueError(f'{path} must contain the objects "parameters" and "learned"; save the estimator again.')
-    parameters, learned = cast(dict[str, Any], description["parameters"]), cast(dict[str, Any], description["learned"])
+    parameters = cast(dict[str, Any], description["parameters"])
+    learned = read_value(description["learned"], Learned, where=str(path), name="learned")
     for key, value in parameters.items():
         if isinstance(value, dict) and PAIRS in value:
-            parameters[key] = dict(cast(list[tuple[Any, Any]], value[PAIRS]))
+            pairs = read_value(
+                cast(Any, value)[PAIRS], list[tuple[str | int | float, float]], where=str(path), name=key
+            )
+            parameters[key] = dict(cast(list[tuple[Any, Any]], pairs))
     return parameters, learned
+
+
+class Learned(TypedDict):
+    """Fitted attributes in ``estimator.json``; those that a class does not have are absent. All numbers are finite."""
+
+    mean: list[float]
+    scale: list[float]
+    loss_curve: NotRequired[list[float]]
+    validation_curve: NotRequired[list[float]]
+    best_epoch: NotRequired[int]
+    threshold: NotRequired[float]
+    target_mean: NotRequired[list[float]]
+    target_scale: NotRequired[list[float]]
+    one_number: NotRequired[bool]
+    classes: NotRequired[list[str | int | float | bool]]
+    dtype: NotRequired[str]
+
+
+def check_parameters(kind: type, parameters: dict[str, Any]) -> None:
+    """Raise an error unless the parameters from a file have the names and types of a constructor."""
+    hints, defaults = get_type_hints(kind.__init__), inspect.signature(kind).parameters
+    for name, value in parameters.items():
+        check_known(name, defaults, where="parameters", what="parameter")
+        if value != defaults[name].default:
+            read_value(value, hints.get(name, Any), where="parameters", name=name)
+            check_magnitude(value, where="parameters", name=name)
 
 
 def to_python_number(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
@@ -262,7 +261,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
 
     def _print(self, line: str) -> None:
         if self.verbose:
-            print(line, file=sys.stderr, flush=True)
+            say(line, error=True)
 
     def _score(self, standardized: Sequence[Floats]) -> list[Floats]:
         if not self._weights:

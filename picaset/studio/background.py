@@ -120,7 +120,7 @@ class Worker:
                 raise RequestError(503, CLOSING)
             if sum(map(len, self.queues.values())) >= MAX_WAITING:
                 raise RequestError(429, f"More than {MAX_WAITING} requests are waiting; try again in a moment.")
-            if self.thread is None:
+            if self.thread is None or not self.thread.is_alive():
                 self.thread = start_thread(self.work, name="worker")
             self.queues[kind].append((job, future))
             self.changed.notify()
@@ -154,9 +154,11 @@ class Worker:
 
     def run_batch(self, kind: str, batch: list[tuple[Any, "Future[Any]"]]) -> None:
         try:
-            results = self.run(kind, [job for job, _ in batch])
-        except Exception as error:  # it belongs to the requests; the thread goes on
-            results = [error] * len(batch)
+            results: list[Any] = list(self.run(kind, [job for job, _ in batch]))
+            if len(results) != len(batch):
+                raise RuntimeError(f"{len(batch)} jobs of {kind} gave {len(results)} results")
+        except BaseException as error:  # it belongs to the requests; the thread goes on
+            results = [error if isinstance(error, Exception) else RuntimeError(repr(error))] * len(batch)
         for (_, future), result in zip(batch, results, strict=True):
             with suppress(InvalidStateError):  # the studio is closing and the request was refused meanwhile
                 if isinstance(result, BaseException):

@@ -1,8 +1,10 @@
 """Start the studio on a port of this machine, open it in the browser, and stop it on Ctrl-C."""
 
+import asyncio
 import contextlib
 import ipaddress
 import logging
+import resource
 import socket
 import sys
 import threading
@@ -10,8 +12,10 @@ import webbrowser
 from collections.abc import Callable
 from typing import Any
 
+import h11
 import torch
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from picaset.studio.application import create_application
 from picaset.studio.background import join_threads
@@ -19,6 +23,10 @@ from picaset.studio.rooms import Settings, build_rooms
 
 HTTP_PORT = 80
 """The default port of HTTP; browsers leave it out of Host and Origin."""
+REQUEST_SECONDS = 20.0
+"""Time in which a client must have sent a whole request, or read a response; slower ones are disconnected."""
+MAX_FILES = 65_536
+"""Open files that the studio asks the system for, if it allows that many: one for each connection."""
 
 
 def serve(
@@ -39,6 +47,7 @@ def serve(
         output: Called with each line for the terminal.
     """
     listener = open_socket(host, port)
+    allow_connections()
     with contextlib.closing(listener):
         port = listener.getsockname()[1]
         address = f"http://{url_host(host)}:{port}"
@@ -51,6 +60,8 @@ def serve(
 
         def announce() -> None:
             output(f"picaset studio: {address}   (press Ctrl-C to stop)")
+            if not (host == "localhost" or is_loopback(host)):
+                output(f"Anybody on the network who can reach {host} can use this studio; there is no password.")
             sys.stdout.flush()
             if browser:  # in a thread: some browsers block their caller
                 threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
@@ -79,7 +90,12 @@ class Server(uvicorn.Server):
     def __init__(self, application: Any, *, ready: Callable[[], None], closing: Callable[[], None]) -> None:
         super().__init__(
             uvicorn.Config(
-                application, log_level="warning", access_log=False, timeout_graceful_shutdown=1, lifespan="on"
+                application,
+                http=Connection,
+                log_level="error",
+                access_log=False,
+                timeout_graceful_shutdown=1,
+                lifespan="on",
             )
         )
         self.ready = ready
@@ -98,6 +114,48 @@ class Server(uvicorn.Server):
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             super().run(sockets)
+
+
+class Connection(H11Protocol):
+    """A connection that is closed if its client does not send a request, or read a response, in time."""
+
+    request_deadline: asyncio.TimerHandle | None = None
+    response_deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.request_deadline = self.loop.call_later(REQUEST_SECONDS, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self.request_deadline is None:  # the first part of the next request
+            self.request_deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+        super().data_received(data)
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self.request_deadline.cancel()
+            self.request_deadline = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.response_deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.response_deadline is not None:
+            self.response_deadline.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for deadline in (self.request_deadline, self.response_deadline):
+            if deadline is not None:
+                deadline.cancel()
+        super().connection_lost(exc)
+
+
+def allow_connections() -> None:
+    """Raise the limit of open files as far as this process may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def open_socket(host: str, port: int) -> socket.socket:

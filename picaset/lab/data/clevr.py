@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from picaset.checks import check_choice, check_positive
-from picaset.files import read_json
+from picaset.files import read_json, shown
 from picaset.lab.data.folders import (
     MissingDataError,
     fingerprint,
@@ -48,6 +48,8 @@ RENDERED_NOTE = "not the published images"
 CLEVR, RENDERED, LAYOUT_ONLY = "CLEVR", "small rendered CLEVR", "scenes in CLEVR's layout"
 KINDS = (CLEVR, RENDERED, LAYOUT_ONLY)
 """Kinds of images; rows of the decoded file hold an index into these."""
+MAX_BYTES = 2_000_000_000
+"""Largest scene file; that of the published training images has some hundred megabytes."""
 TOLERANCE = 1e-3
 """Distance by which rounding may move a coordinate outside the scene."""
 
@@ -95,7 +97,7 @@ def clevr_row_type(size: int) -> RowType:
 
 def read_scene_file(path: Path) -> tuple[str, list[tuple[str, Float[np.ndarray, "K 8"]]]]:
     """Return the kind of the images, and for each image its file name and the slots of its objects."""
-    content = read_json(path)
+    content = read_json(path, max_bytes=MAX_BYTES)
     scenes = content.get("scenes")
     if not isinstance(scenes, list) or not scenes:
         raise ValueError(f'{path} must be an object whose "scenes" is a list of at least one scene.')
@@ -104,7 +106,7 @@ def read_scene_file(path: Path) -> tuple[str, list[tuple[str, Float[np.ndarray, 
         where = f"{path}, scene {number}"
         name, objects = get_field(scene, "image_filename", where), get_field(scene, "objects", where)
         if not is_file_name(name):
-            raise ValueError(f"{where}: image_filename must be the name of a file, without a path; got {name!r}.")
+            raise ValueError(f"{where}: image_filename must be the name of a file, without a path; got {shown(name)}.")
         if name in named_slots:
             raise ValueError(f"{where}: {name} is listed twice.")
         count = len(cast(list[Any], objects)) if isinstance(objects, list) else 0
@@ -139,13 +141,13 @@ def read_object(description: Any, where: str) -> list[float]:
     numbers = cast(list[Any], coordinates) if isinstance(coordinates, list) else []
     if len(numbers) != 3 or not all(is_coordinate(number) for number in numbers):
         raise ValueError(
-            f"{where}: 3d_coords must be three numbers from {-EXTENT:g} to {EXTENT:g}; got {coordinates!r}."
+            f"{where}: 3d_coords must be three numbers from {-EXTENT:g} to {EXTENT:g}; got {shown(coordinates)}."
         )
     indices = list[float]()
     for name, values in PROPERTIES.items():
         value = get_field(description, name, where)
         if value not in values:
-            raise ValueError(f"{where}: {name} must be one of {', '.join(values)}; got {value!r}.")
+            raise ValueError(f"{where}: {name} must be one of {', '.join(values)}; got {shown(value)}.")
         indices.append(float(values.index(value)))
     return [1.0, *(float(number) for number in numbers), *indices]
 

@@ -10,18 +10,19 @@ Generated and decoded data is written once, row by row, into a NumPy file, which
 
 import hashlib
 import os
-import sys
+import struct
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import track
 
 from picaset.extras import require
 from picaset.files import atomic_write
+from picaset.terminal import Terminal, say
 
 Item = TypeVar("Item")
 
@@ -103,9 +104,9 @@ def map_rows(path: Path) -> NDArray[Any]:
 
 def with_progress(items: list[Item], title: str) -> Iterator[Item]:
     """Yield the items while showing a progress bar in a terminal, or one line elsewhere."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if not console.is_terminal:
-        print(title, file=sys.stderr)
+        say(title, error=True)
         yield from items
         return
     yield from track(items, description=title, console=console, transient=True)
@@ -132,13 +133,23 @@ def is_file_name(name: object) -> bool:
     return isinstance(name, str) and name != "" and not {"/", "\\"} & set(name) and not name.startswith(".")
 
 
+MAX_PIXELS = 2**24
+"""Largest number of pixels of an image; one that claims more is refused before it is decoded."""
+
+
 def load_image(path: Path, *, remedy: str) -> Any:
-    """Decode an image file with Pillow and convert it to RGB; ``remedy`` completes the error for a damaged file."""
+    """Decode a JPEG or PNG file and convert it to RGB; ``remedy`` completes the error for a damaged file."""
     pillow: Any = require("PIL.Image", extra="experiments", purpose="reading images")
     try:
-        with pillow.open(path) as image:
+        with pillow.open(path, formats=("JPEG", "PNG")) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(f"{image.width} x {image.height} pixels, of at most {MAX_PIXELS}")
             return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
+    # What the decoders of Pillow raise for damaged files.
+    except (
+        OSError, SyntaxError, ValueError, TypeError, LookupError, AttributeError, OverflowError, MemoryError, EOFError,
+        struct.error, zlib.error, pillow.DecompressionBombError,
+    ) as error:  # fmt: skip
         raise ValueError(f"{path} is not an image that can be read ({error}); fetch it again, or {remedy}.") from None
 
 

@@ -30,7 +30,10 @@ class Task(ABC):
 
     def read_network(self, directory: Path) -> nn.Module:
         """Read a network that a run saved."""
-        return cast(type[PretrainedNetwork], CLASSES[self.network.name]).from_pretrained(directory)
+        network = cast(type[PretrainedNetwork], CLASSES[self.network.name]).from_pretrained(directory)
+        if ModuleConfig.checked(self.network.name, network.config, where=str(directory)) != self.network:
+            raise ValueError(f"{directory} holds another network than the config.json of its run describes.")
+        return network
 
     @classmethod
     def upgrade(cls, settings: dict[str, Any]) -> dict[str, Any]:

@@ -290,8 +290,8 @@ def initial_state(fabric: Any, directory: RunDirectory, experiment: Experiment) 
     checkpoint, problems = directory.last_checkpoint()
     if checkpoint is not None:
         try:
-            load_checkpoint(checkpoint, state, optimizer)
-        except (KeyError, RuntimeError, ValueError) as error:
+            load_checkpoint(checkpoint, state, optimizer, training.steps)
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(
                 f"{directory.path} has checkpoints of another network ({reason}); was its config.json changed?"
@@ -313,7 +313,7 @@ def to_checkpoint(state: State) -> Checkpoint:
     return Checkpoint(state.step, tensors, {"step": state.step, "best": state.best, "seconds": state.seconds})
 
 
-def load_checkpoint(checkpoint: Checkpoint, state: State, optimizer: torch.optim.Optimizer) -> None:
+def load_checkpoint(checkpoint: Checkpoint, state: State, optimizer: torch.optim.Optimizer, num_steps: int) -> None:
     """Restore the state of training; ``optimizer`` is the one that Fabric has wrapped."""
 
     def tensors_of(prefix: str) -> dict[str, Tensor]:
@@ -328,6 +328,12 @@ def load_checkpoint(checkpoint: Checkpoint, state: State, optimizer: torch.optim
     for name, tensor in tensors_of("optimizer.").items():
         index, _, kind = name.partition(".")
         moments.setdefault(int(index), {})[kind] = tensor
+    if checkpoint.step > num_steps:
+        raise ValueError(f"step {checkpoint.step} of {num_steps}")
+    for index, values in moments.items():
+        shape = list(state.network.parameters())[index].shape
+        if {kind: value.shape for kind, value in values.items()} != {"step": (), "exp_avg": shape, "exp_avg_sq": shape}:
+            raise ValueError(f"moments of parameter {index}")
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(checkpoint.tensors["random"])
     state.step = checkpoint.step

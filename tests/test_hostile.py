@@ -1,0 +1,410 @@
+"""Hostile names, links, numbers and texts in files: one clear error, nothing written elsewhere, nothing shown raw.
+
+Hand-made files are here; mutated ones come from ``tests/fuzz``, of which a short part runs here.
+"""
+
+import ast
+import io
+import json
+import math
+import shutil
+import struct
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from rich.table import Table as RichTable
+from rich.text import Text
+from safetensors.torch import load_file, save_file
+
+import picaset
+from picaset.cli import main
+from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
+from picaset.estimators.set_estimators import SetClassifier
+from picaset.files import MAX_JSON_DEPTH, check_name, read_json
+from picaset.lab.data.folders import MAX_PIXELS, load_image
+from picaset.lab.experiments import experiment
+from picaset.lab.reports.table import Cell, Table
+from picaset.lab.training.experiment import Experiment
+from picaset.lab.training.run_directory import RunDirectory
+from picaset.networks.set_networks import DeepSets, Picaso
+from picaset.pretrained import ModuleConfig
+from picaset.terminal import CONTROL, Terminal, printable
+from tests.fuzz.runner import Failure, run_inputs
+from tests.fuzz.targets import FIXTURES, TARGETS
+
+SMOKE = experiment("clustering-ours", profile="smoke")
+HOSTILE = "a\x1b[31m[/x]\x9b2J\u202e<b>|\ud800"
+
+
+def config_with(**changes) -> dict:
+    return SMOKE.to_json() | changes
+
+
+def write_config(folder: Path, change) -> Path:
+    described = SMOKE.to_json()
+    change(described)
+    (folder / "config.json").write_text(json.dumps(described))
+    return folder / "config.json"
+
+
+# Names are one component of a path
+
+
+@pytest.mark.parametrize("field", ["name", "profile"])
+@pytest.mark.parametrize(
+    "name", ["../../x", "/tmp/x", "a/b", "a\\b", "..", ".", "", ".hidden", "-x", "a b", "ü", "\0", "a" * 101]
+)
+def test_a_run_is_never_written_outside_of_its_folder(tmp_path, capsys, field, name):
+    path = write_config(tmp_path, lambda config: config.update({field: name}))
+    assert main(["train", "--config", str(path), "--out", str(tmp_path / "runs"), "--json"]) == 1
+    assert (
+        f"{field} must be letters, digits, '.', '_' or '-', at most 100, the first no mark; got "
+        in capsys.readouterr().err
+    )
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_an_ordinary_name_is_a_name():
+    assert [check_name(name, where="here") for name in ("clustering-ours", "quick-70-steps", "mine.v_2")]
+
+
+def half_a_run(folder: Path) -> Path:
+    run = folder / "run"
+    shutil.copytree(FIXTURES / "runs/clustering-ours", run)
+    (run / "result.json").unlink()
+    return run
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoints", "checkpoints/best", "checkpoints/step-00000002", "metrics.jsonl", "config.json"]
+)
+def test_a_link_in_a_run_directory_is_refused_and_what_it_leads_to_is_not_touched(tmp_path, capsys, name):
+    run = half_a_run(tmp_path)
+    (run / name).rename(tmp_path / "elsewhere")
+    (run / name).symlink_to(tmp_path / "elsewhere")
+    before = {path: path.read_bytes() for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()}
+    for command in (["train", "--resume", str(run)], ["evaluate", str(run)], ["look", str(run)]):
+        assert main(command) == 1
+        assert (
+            f"{run / name} is a symbolic link, which may lead anywhere; replace it by a copy."
+            in capsys.readouterr().err
+        )
+    assert before == {path: path.read_bytes() for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()}
+
+
+def test_a_file_of_a_network_may_not_lead_out_of_its_folder_but_into_the_cache_of_the_hub(tmp_path):
+    snapshot = tmp_path / "models--x/snapshots/main"
+    DeepSets(2, 3, dim=4).save_pretrained(snapshot)
+    blobs = tmp_path / "models--x/blobs"
+    blobs.mkdir()
+    (snapshot / "model.safetensors").rename(blobs / "abc")
+    (snapshot / "model.safetensors").symlink_to("../../blobs/abc")
+    DeepSets.from_pretrained(snapshot)
+    (blobs / "abc").rename(tmp_path / "abc")
+    (snapshot / "model.safetensors").unlink()
+    (snapshot / "model.safetensors").symlink_to(tmp_path / "abc")
+    with pytest.raises(
+        ValueError, match=r"model\.safetensors is a symbolic link out of its folder, to .*abc; replace it"
+    ):
+        DeepSets.from_pretrained(snapshot)
+
+
+# Numbers that no machine can serve
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda c: c["task"].update(num_benchmark_sets=10**9),
+            "num_benchmark_sets must be at most 1000000; got 1000000000.",
+        ),
+        (lambda c: c["task"].update(sizes=[1, 10**9]), "sizes must be at most 1000000; got (1, 1000000000)."),
+        (
+            lambda c: c["task"]["network"]["arguments"].update(num_steps=10**9),
+            "num_steps must be at most 1000; got 1000000000.",
+        ),
+        (
+            lambda c: c["task"]["network"]["arguments"].update(num_encoder_blocks=10**9),
+            "it describes a network of more than",
+        ),
+        (lambda c: c["task"]["network"]["arguments"].update(dim=2**28), "it describes a network"),
+        (lambda c: c["task"]["network"]["arguments"].update(dim=10**30), "dim must be a whole number; got 1"),
+        (lambda c: c["training"].update(steps=10**12), "steps must be at most 1000000000; got 1000000000000."),
+        (lambda c: c["training"].update(batch_size=10**9), "batch_size must be at most 1000000; got 1000000000."),
+        (lambda c: c["training"].update(seed=-1), "seed must not be negative; got -1."),
+        (lambda c: c["training"].update(learning_rate=math.nan), "learning_rate must be a number; got nan."),
+    ],
+)
+def test_a_config_that_asks_for_too_much_is_refused_before_anything_is_built(tmp_path, capsys, change, message):
+    path = write_config(tmp_path, change)
+    assert main(["train", "--config", str(path), "--out", str(tmp_path / "runs"), "--json"]) == 1
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert shown.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("argument", ["num_encoder_blocks", "dim", "num_inducing", "dim_out"])
+def test_a_network_larger_than_its_weights_is_refused_before_it_is_built(tmp_path, argument):
+    Picaso(2, 3, dim=8, num_heads=2, num_inducing=2).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["config"][argument] = 2**28
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"of more than twice the \d+ weights in model.safetensors|cannot be built"):
+        Picaso.from_pretrained(tmp_path)
+
+
+def test_a_network_that_is_built_counts_no_parameters_of_other_threads_and_draws_no_random_numbers():
+    torch.manual_seed(0)
+    expected = DeepSets(2, 3, dim=4).state_dict()
+    torch.manual_seed(0)
+    found = ModuleConfig.of(DeepSets, dim_in=2, dim_out=3, dim=4).build().state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def test_an_image_is_refused_by_its_number_of_pixels_before_it_is_decoded(tmp_path):
+    (tmp_path / "large.png").write_bytes(png(2**13, 2**12))
+    with pytest.raises(ValueError, match=rf"8192 x 4096 pixels, of at most {MAX_PIXELS}\); fetch it again"):
+        load_image(tmp_path / "large.png", remedy="remove it")
+
+
+@pytest.mark.parametrize("depth", [MAX_JSON_DEPTH + 1, 100_000])
+def test_deeply_nested_json_is_one_clear_error(tmp_path, capsys, depth):
+    path = tmp_path / "config.json"
+    path.write_text('{"a":' + "[" * depth + "]" * depth + "}")
+    with pytest.raises(ValueError, match=r"config.json is not JSON \(it is nested more than 100 levels deep\)"):
+        read_json(path)
+    assert main(["train", "--config", str(path)]) == 1
+    assert "nested more than 100 levels deep" in capsys.readouterr().err
+
+
+def test_a_json_file_is_refused_by_its_size(tmp_path):
+    (tmp_path / "a.json").write_text('{"a": "' + "x" * 100 + '"}')
+    with pytest.raises(ValueError, match=r"a.json must be JSON of at most 50 bytes; got 109. Is it the right file\?"):
+        read_json(tmp_path / "a.json", max_bytes=50)
+
+
+# Half of a set of values is worse than an error
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, number):
+    DeepSets(2, 3, dim=4).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    name = sorted(weights)[0]
+    weights[name].view(-1)[0] = number
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(
+        ValueError, match=f"{name} holds NaN or infinity; the file is damaged, or its training diverged"
+    ):
+        DeepSets.from_pretrained(tmp_path)
+
+
+def test_weights_of_another_type_are_refused(tmp_path):
+    DeepSets(2, 3, dim=4).save_pretrained(tmp_path)
+    weights = {name: tensor.to(torch.int32) for name, tensor in load_file(tmp_path / "model.safetensors").items()}
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"must be torch.float32; got torch.int32"):
+        DeepSets.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["learned"]["scale"].__setitem__(0, math.nan), r"learned.scale\[0\] must be a number; got nan"),
+        (lambda d: d["learned"]["mean"].__setitem__(1, "x"), r"learned.mean\[1\] must be a number; got 'x'"),
+        (
+            lambda d: d["learned"]["scale"].__setitem__(0, 0.0),
+            "mean and scale must have the same length, and scale must be positive",
+        ),
+        (lambda d: d["learned"].pop("mean"), "learned lacks 'mean'; was it written by another program"),
+        (lambda d: d["learned"].update(threshold=[]), r"learned.threshold must be a number; got \[\]"),
+        (lambda d: d["parameters"].update(num_steps=10**9), "num_steps must be at most 1000; got 1000000000"),
+        (lambda d: d["parameters"].update(dim={}), r"dim must be a whole number; got \{\}"),
+        (lambda d: d["parameters"].update(dimm=3), "there is no parameter 'dimm'; did you mean 'dim'"),
+        (lambda d: d.update(estimator={}), r"describes a \{\}; load it with"),
+    ],
+)
+def test_an_estimator_with_values_of_other_types_is_one_clear_error(tmp_path, change, message):
+    shutil.copytree(FIXTURES / "estimators/set_anomaly_detector", tmp_path / "saved")
+    described = json.loads((tmp_path / "saved/estimator.json").read_text())
+    change(described)
+    (tmp_path / "saved/estimator.json").write_text(json.dumps(described))
+    with pytest.raises(ValueError, match=message):
+        SetAnomalyDetector.load(tmp_path / "saved")
+
+
+def test_the_pairs_of_a_parameter_are_pairs(tmp_path):
+    shutil.copytree(FIXTURES / "estimators/set_classifier", tmp_path / "saved")
+    described = json.loads((tmp_path / "saved/estimator.json").read_text())
+    described["parameters"]["class_weight"] = {"pairs": [[1, 2, 3]]}
+    (tmp_path / "saved/estimator.json").write_text(json.dumps(described))
+    with pytest.raises(ValueError, match=r"class_weight\[0\] must be tuple"):
+        SetClassifier.load(tmp_path / "saved")
+
+
+def test_a_network_of_another_shape_than_its_run_describes_is_refused(tmp_path, capsys):
+    run = half_a_run(tmp_path)
+    config = Experiment.read(run / "config.json")
+    other = replace(config, task=replace(config.task, network=config.task.network.replace(num_steps=2)))
+    (run / "config.json").write_text(json.dumps(other.to_json()))
+    assert main(["evaluate", str(run)]) == 1
+    assert "holds another network than the config.json of its run describes." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda tensors: tensors.update({"optimizer.0.exp_avg": torch.zeros(1)}), "moments of parameter 0"),
+        (lambda tensors: tensors.pop("optimizer.0.exp_avg_sq"), "moments of parameter 0"),
+        (lambda tensors: tensors.update(random=torch.zeros(3)), "has checkpoints of another network"),
+    ],
+)
+def test_moments_of_another_optimizer_are_refused(tmp_path, capsys, change, reason):
+    run = half_a_run(tmp_path)
+    path = run / "checkpoints/step-00000002/tensors.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+    assert main(["train", "--resume", str(run), "--accelerator", "cpu"]) == 1
+    assert reason in capsys.readouterr().err
+
+
+def test_a_checkpoint_after_the_last_step_is_refused(tmp_path, capsys):
+    run = half_a_run(tmp_path)
+    (run / "checkpoints/step-00000002").rename(run / "checkpoints/step-00000009")
+    state = run / "checkpoints/step-00000009/state.json"
+    assert main(["train", "--resume", str(run), "--accelerator", "cpu"]) == 1
+    assert "state.json is that of step 2" in capsys.readouterr().err
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"step": 9}))
+    assert main(["train", "--resume", str(run), "--accelerator", "cpu"]) == 1
+    assert "step 9 of 2" in capsys.readouterr().err
+
+
+@pytest.mark.as_installed
+def test_temporary_files_of_a_killed_run_are_removed_at_resume(tmp_path):
+    run = half_a_run(tmp_path)
+    left = [run / ".result.json.17-1.tmp", run / "checkpoints/best/.model.safetensors.17-1.tmp"]
+    for path in left:
+        path.write_text("half")
+    (run / "checkpoints/.step-00000009.tmp").mkdir()
+    assert main(["train", "--resume", str(run), "--accelerator", "cpu", "--json"]) == 0
+    assert not list(run.rglob("*.tmp"))
+
+
+# What is shown
+
+
+def test_every_text_reaches_the_terminal_through_one_layer():
+    """A command that prints by itself could print a control character of a file."""
+    for path in sorted(Path(picaset.__file__).parent.rglob("*.py")):
+        if path.name == "terminal.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("print", "Console"), f"{path}:{node.lineno}: use picaset.terminal"
+
+
+def test_printable_text_has_no_control_character_and_keeps_all_others():
+    assert not CONTROL.search(printable("".join(map(chr, range(0x3000))) + HOSTILE))
+    assert printable("ünï → 日本 [bold] \\x") == "ünï → 日本 [bold] \\x"
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_markup_and_escape_sequences_are_shown_as_they_are_written(as_text):
+    output = io.StringIO()
+    terminal = Terminal(file=output, width=300)
+    grid = RichTable(HOSTILE, title=HOSTILE)
+    grid.add_row(Text(HOSTILE) if as_text else HOSTILE)
+    terminal.print(grid)
+    terminal.print(Text(HOSTILE, style="bold") if as_text else HOSTILE)
+    assert not CONTROL.search(output.getvalue())
+    assert output.getvalue().count("a\\x1b[31m[/x]\\x9b2J\\u202e<b>|\\ud800") == 4
+
+
+def test_names_of_columns_and_sets_are_shown_as_they_are_written(tmp_path, capsys):
+    name = "a\x1b[31m[/x]"
+    rows = [f"{set_},{x},{x * x}" for set_ in (name, "[bold]b") for x in range(12)]
+    (tmp_path / "points.csv").write_text(f"set,{name},y[/]\n" + "\n".join(rows) + "\n")
+    command = ["cluster", str(tmp_path / "points.csv"), "--set", "set", "--components", "1", "--init", "k-means++"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "a\\x1b[31m[/x]" in shown
+    assert not CONTROL.search(shown)
+    assert main([*command, "--columns", "none\x1b[31m"]) == 1
+    assert not CONTROL.search(capsys.readouterr().err)
+
+
+def test_a_run_whose_texts_are_hostile_is_reported_without_html_or_control_characters(tmp_path, capsys):
+    shutil.copytree(FIXTURES / "runs/odd-one-out-sa-gpb", tmp_path / "runs/one")
+    path = tmp_path / "runs/one/result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"data": "<script>x</script>|\x1b[31m[/x]"}))
+    assert main(["report", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
+    assert not CONTROL.search(capsys.readouterr().out)
+    text = (tmp_path / "report/tables.md").read_text()
+    assert "<script" not in text
+    assert "&lt;script&gt;x&lt;/script&gt;\\|\\x1b[31m[/x]" in text
+    assert "<script>x" not in (tmp_path / "report/index.html").read_text()
+
+
+def test_cells_of_a_markdown_table_hold_no_html_and_no_separator():
+    table = Table("title", ["<b>", "b|c"], [[Cell("<i>"), Cell("x|y", published="<p>", best=True)]])
+    assert table.markdown() == "| &lt;b&gt; | b\\|c |\n|---|---|\n| &lt;i&gt; | **x\\|y** (&lt;p&gt;) |\n"
+
+
+def test_a_line_about_a_file_whose_name_is_not_text_is_printed(tmp_path, capsys):
+    assert main(["evaluate", str(tmp_path / "a\udcff\x1b[31m")]) == 1
+    assert "a\\udcff\\x1b[31m is not a run directory" in capsys.readouterr().err
+
+
+# A short part of `make fuzz`
+
+
+@pytest.mark.as_installed
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_mutated_files_are_accepted_or_clearly_refused(target):
+    results = list(run_inputs(target, range(25), seed=1))
+    assert [(number, result.outcome, result.details) for number, result in results if isinstance(result, Failure)] == []
+    assert len({result for _, result in results}) == 2, "some are accepted and some are refused"
+
+
+def test_a_mutation_depends_on_its_seed_alone():
+    from tests.fuzz.mutations import mutate
+
+    files = TARGETS[0].files()[0]
+    assert mutate(files, Random(3)) == mutate(files, Random(3)) != files
+    assert np.mean([mutate(files, Random(seed)) != files for seed in range(50)]) > 0.8
+
+
+def test_results_of_a_run_are_checked_when_they_are_read(tmp_path):
+    shutil.copytree(FIXTURES / "runs/clustering-ours", tmp_path / "run")
+    for name, change, message in (
+        ("result.json", {"seconds": "long"}, "result.json: seconds must be a number; got 'long'."),
+        ("result.json", {"parameters": 1.5}, "result.json: parameters must be a whole number; got 1.5."),
+        ("environment.json", {"data": None}, "environment.json: data must be a string; got None."),
+        ("metrics.jsonl", {"score": []}, r"metrics.jsonl: line 1.score must be a number; got \[\]."),
+    ):
+        path = tmp_path / "run" / name
+        before = path.read_text()
+        path.write_text(json.dumps(json.loads(before.splitlines()[0] if name == "metrics.jsonl" else before) | change))
+        with pytest.raises(ValueError, match=message):
+            _ = (
+                RunDirectory(tmp_path / "run").result,
+                RunDirectory(tmp_path / "run").environment,
+                RunDirectory(tmp_path / "run").metrics,
+            )
+        path.write_text(before)
