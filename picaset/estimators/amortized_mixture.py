@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -59,8 +59,12 @@ Floats = NDArray[np.float64]
 Init = Literal["k-means++", "network"]
 Missing = Literal["error", "marginalize"]
 CovarianceType = Literal["auto", "spherical", "diag", "tied", "full"]
-SAVED = ("weights_", "means_", "covariances_", "noise_widths_", "noise_weight_", "covariance_type_", "lower_bound_")
-SAVED += ("n_iter_", "converged_", "n_samples_seen_", "note_")
+SAVED = (
+    "weights_", "means_", "covariances_", "noise_widths_", "noise_weight_", "covariance_type_", "lower_bound_",
+    "n_iter_", "converged_", "n_samples_seen_", "note_",
+)  # fmt: skip
+ONE_COLUMN: tuple[Covariance, ...] = ("spherical", "tied")
+"""Covariance types that differ if there is one coordinate."""
 MANY_STARTS = 16
 """Number of k-means++ starts if there is a single model to fit; several models share fewer."""
 
@@ -74,7 +78,8 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
     ``partial_fit``, noise, sample weights and missing values are additional.
 
     Args:
-        n_components: Number of components, or ``"auto"`` to choose it by the BIC.
+        n_components: Number of components, or ``"auto"`` to choose it by the BIC, in which the covariances of a
+            component are penalized by the number of its points; see ``docs/clustering.md``.
         covariance_type: ``"spherical"`` (one variance per component), ``"diag"`` (one variance per component and
             coordinate), ``"tied"`` (one matrix), ``"full"`` (one matrix per component), or ``"auto"`` to choose one by
             the BIC.
@@ -148,14 +153,14 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+        tags: Any = super().__sklearn_tags__()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         tags.input_tags.allow_nan = self.missing == "marginalize"
         return tags
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> "AmortizedMixture":
         """Fit the mixture to one set of points, (N, D), with weights (N,); ``y`` is ignored."""
         points = self._read(X, reset=True)
-        options = self._options()
+        options = self._options(points.shape[1])
         weights = None if sample_weight is None else [sample_weight]
         self._set_from_search(self._search([points], weights, options)[0], options, *point_counts(points, weights, 0))
         if self.note_:
@@ -167,7 +172,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
     ) -> "list[AmortizedMixture]":
         """Fit a mixture to each set, (n, D), where n may differ; return new fitted estimators, leave this unfitted."""
         arrays = read_sets(sets, caller="AmortizedMixture.fit_many", allow_nan=self.missing == "marginalize")
-        options = self._options()
+        options = self._options(arrays[0].shape[1])
         mixtures = list[AmortizedMixture]()
         for index, result in enumerate(self._search(arrays, sample_weight, options)):
             mixture = type(self)(**self.get_params(deep=False))
@@ -316,7 +321,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             raise ValueError(f"{path} does not fit a {cls.__name__}: {error}.") from None
         return mixture
 
-    def _options(self) -> SearchOptions:
+    def _options(self, num_columns: int) -> SearchOptions:
         """Validate the parameters, and return the options of the search."""
         caller = type(self).__name__
         check_choice(self.covariance_type, get_args(CovarianceType), caller=caller, name="covariance_type")
@@ -333,7 +338,9 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         else:
             check_positive(caller=caller, n_components=int(self.n_components))
             counts = (int(self.n_components),)
-        covariances = get_args(Covariance) if self.covariance_type == "auto" else (self.covariance_type,)
+        covariances: tuple[Covariance, ...] = ONE_COLUMN if num_columns == 1 else get_args(Covariance)
+        if self.covariance_type != "auto":
+            covariances = (cast(Covariance, self.covariance_type),)
         single = len(counts) * len(covariances) == 1
         options = SearchOptions(
             covariances=covariances,
@@ -403,7 +410,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         self._set_mixture(result.candidates[0])
         self.note_ = ""
         if self.n_components == "auto":
-            self._set_criterion({count: value for count, value in result.criterion_by_count.items() if value < 1e29})
+            self._set_criterion(result.criterion_by_count)
             if self.n_components_ == requested[-1] > 1:
                 self.note_ = (
                     f"{self.n_components_} components is the largest number that was tried; the points may have more. "
@@ -576,11 +583,15 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
         column = int(np.isnan(shift).argmax())
         raise ValueError(f"AmortizedMixture: all values of column {column} are missing; leave the column out.")
     standardized, own_weights = torch.as_tensor((points - shift) / scale), torch.as_tensor(weights)
-    rows = ~np.isnan(points).any(axis=1)
-    complete = standardized.numpy()[rows] if 2 * rows.sum() >= len(rows) else impute(standardized, own_weights).numpy()
-    own = weights[rows] if 2 * rows.sum() >= len(rows) else weights
+    rows = np.flatnonzero(~np.isnan(points).any(axis=1))
+    if 2 * len(rows) >= len(points):
+        complete, complete_weights = standardized.numpy()[rows], weights[rows]
+    else:
+        complete, complete_weights = impute(standardized, own_weights).numpy(), weights
     options = with_at_most(options, len(complete))
-    (result,) = search_arrays([complete], [own], [0], replace(options, num_fits=2 * options.num_fits), seed)
+    (result,) = search_arrays(
+        [complete], [complete_weights], [0], replace(options, num_fits=2 * options.num_fits), seed
+    )
     frame = Frame(torch.as_tensor(shift)[None], torch.as_tensor(scale)[None])
     relative_scales = frame.scale.square() / frame.scale.square().mean()
     widths = torch.as_tensor(widths_of(points) / scale) if options.noise else None
@@ -596,6 +607,7 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
         )  # fmt: skip
         model = (start.covariance, len(start.means))
         value = float(criterion_of(fit.log_likelihood, fit.mixtures, model, own_weights.sum()[None], options))
-        candidates.append(FoundMixture.of(fit, 0, start.covariance, value).in_units(frame.shift, frame.scale))
+        candidates.append(FoundMixture.of(fit, 0, start.covariance, value))
         by_count[model[1]] = min(value, by_count.get(model[1], math.inf))
-    return SearchResult(sorted(candidates, key=lambda mixture: mixture.criterion), dict(sorted(by_count.items())))
+    candidates.sort(key=lambda mixture: mixture.criterion)
+    return SearchResult(candidates, by_count).in_units(frame.shift, frame.scale, float(weights.sum()))

@@ -3,8 +3,8 @@
 1. Start     Centres by k-means++, one sequence for all numbers of components, and optionally by a network.
 2. Screen    A few steps of expectation-maximization in single precision on a sample, for every covariance type, number
              of components and start; the criterion of each is estimated.
-3. Fit       The best few candidates of each set take steps on all points, in double precision, until convergence; the
-             one with the lowest criterion is the result.
+3. Fit       The best few candidates of each set take steps on all points, in double precision, until convergence.
+4. Merge     Two components of the best mixture are merged and the result is fitted, as long as the criterion improves.
 
 Columns are standardized first, so the result is equivariant to their shift and scale. All sets get the same random
 numbers, so the mixture of a set does not depend on the sets beside it.
@@ -127,8 +127,6 @@ SCREENING_POINTS = 1024
 """Size of the sample on which mixtures are screened."""
 PATIENCE = 3
 """Numbers of components in a row that must not improve the criterion before the search ends."""
-EXCLUDED = 1e30
-"""Added to the criterion of mixtures that are chosen only if there is no other."""
 NOISE_FRACTION = 0.15
 """Fraction of the points, those with the most distant neighbours, that are no centres and start as noise."""
 
@@ -216,7 +214,7 @@ class FoundMixture(NamedTuple):
         return self.covariance, len(self.means)
 
     def in_units(self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"]) -> "FoundMixture":
-        """Transform a mixture of standardized points to the units of the data."""
+        """Transform a mixture of standardized points to the units of the data; the criterion does not change."""
         square = scale.square() if is_axis_aligned(self.covariance) else scale.T * scale
         return self._replace(
             means=self.means * scale + shift,
@@ -238,9 +236,17 @@ class SearchResult(NamedTuple):
     def add_criterion(self, count: int, value: float) -> None:
         self.criterion_by_count[count] = min(value, self.criterion_by_count.get(count, math.inf))
 
-    def in_units(self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"]) -> "SearchResult":
-        """Transform the mixtures to the units of the data."""
-        return self._replace(candidates=[candidate.in_units(shift, scale) for candidate in self.candidates])
+    def in_units(self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"], total: float) -> "SearchResult":
+        """Transform the result to the units of the data, of which there are ``total`` points."""
+        constant = 2 * total * float(scale.log().sum())
+        return SearchResult(
+            [candidate.in_units(shift, scale) for candidate in self.candidates],
+            {
+                count: value + constant
+                for count, value in sorted(self.criterion_by_count.items())
+                if math.isfinite(value)
+            },
+        )
 
 
 class Frame(NamedTuple):
@@ -353,7 +359,10 @@ def search_padded(
     while candidates:
         improved = converge(features, sets.totals, candidates, options, results)
         candidates = merged_candidates(features, sets.totals, results, improved, options)
-    return [result.in_units(*place) for result, *place in zip(results, *frame, strict=True)]
+    return [
+        result.in_units(shift, scale, float(total))
+        for result, shift, scale, total in zip(results, *frame, sets.totals, strict=True)
+    ]
 
 
 def converge(
@@ -564,21 +573,6 @@ def distant_points(sets: StandardizedSets) -> Bool[Tensor, "B N"]:
     return ranks >= (1 - NOISE_FRACTION) * (~absent).sum(dim=1, keepdim=True)
 
 
-CRIT = "bic"
-
-
-def penalty_of(mixtures, model, totals, options):
-    dim = mixtures.means.shape[3]
-    total = num_parameters(model, dim, noise=options.noise)
-    if CRIT == "bic":
-        return total * totals.log()
-    own = {"spherical": 1, "diag": dim, "tied": 0, "full": dim * (dim + 1) // 2}[model[0]] + dim
-    counts = (mixtures.log_weights[:, :, : model[1]].double().exp() * totals[..., None]).clamp(min=1.0)
-    shared = total - own * model[1]
-    c = {"nk": 1.0, "nk2": 2.0, "nk4": 4.0}[CRIT]
-    return shared * totals.log() + own * (counts / c).clamp(min=2.0).log().sum(dim=2)
-
-
 def criterion_of(
     likelihood: Float[Tensor, "B S"],
     mixtures: Mixtures,
@@ -586,13 +580,20 @@ def criterion_of(
     totals: Float[Tensor, " B"],
     options: SearchOptions,
 ) -> Float[Tensor, "B S"]:
-    """Return the criterion of mixtures; lower is better."""
-    dim, totals = mixtures.means.shape[3], totals.double()[:, None]
-    penalty = penalty_of(mixtures, model, totals, options)
+    """Return the Bayesian information criterion of mixtures, with one change; lower is better.
+
+    A parameter costs the logarithm of the number of points that determine it. For the covariance of a component these
+    are the points of the component, not all points. The difference matters in many dimensions, where a covariance has
+    most of the parameters.
+    """
+    (covariance, count), dim, totals = model, mixtures.means.shape[3], totals.double()[:, None]
+    own = {"spherical": 1, "diag": dim, "tied": 0, "full": dim * (dim + 1) // 2}[covariance]
+    others = num_parameters(model, dim, noise=options.noise) - own * count
+    sizes = mixtures.log_weights[:, :, :count].double().exp() * totals[..., None]
+    penalty = others * totals.log() + own * sizes.clamp(min=1.0).log().sum(dim=2)
     criterion = penalty - 2 * totals * likelihood.double()
-    if len(options.component_counts) > 1 and model[1] > 1:
-        smallest = mixtures.log_weights[:, :, : model[1]].amin(dim=2).double().exp() * totals
-        criterion = criterion + EXCLUDED * (smallest < min_component_size(dim))
+    if len(options.component_counts) > 1 and count > 1:
+        criterion = criterion.masked_fill(sizes.amin(dim=2) < min_component_size(dim), torch.inf)
     return criterion
 
 
