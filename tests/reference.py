@@ -290,8 +290,8 @@ def em_routing(V, a, children, *, beta_use, beta_activation, num_iterations, inv
 def mixture_em_step(points, point_weights, means, covariances, weights, covariance_type, *, reg=0.0, background=None):
     """One EM step of a Gaussian mixture with matrices (K, D, D), for points that may have NaN; literal and slow.
 
-    Missing coordinates count with their conditional mean and covariance. ``background`` holds the widths of a box, whose
-    uniform density is the last component. Returns means, matrices, weights and the average log-likelihood before.
+    Missing coordinates count with their conditional mean and covariance. ``background`` holds the widths of a box,
+    whose uniform density is the last component. Returns means, matrices, weights and the average log-likelihood before.
     """
     count, dim = means.shape
     joint = np.zeros((len(points), len(weights)))

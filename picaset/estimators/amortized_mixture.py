@@ -35,6 +35,7 @@ from picaset.estimators.mixture_search import (
     criterion_of,
     find_proposer,
     information_criterion,
+    merge_pairs,
     num_parameters,
     search_mixtures,
     standardize_columns,
@@ -595,19 +596,37 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
     frame = Frame(torch.as_tensor(shift)[None], torch.as_tensor(scale)[None])
     relative_scales = frame.scale.square() / frame.scale.square().mean()
     widths = torch.as_tensor(widths_of(points) / scale) if options.noise else None
-    candidates, by_count = list[FoundMixture](), dict[int, float]()
+    found = SearchResult([], {})
+
+    def fit(mixtures: Mixtures, covariance: Covariance, *, max_steps: int) -> FoundMixture:
+        result = fit_incomplete(
+            standardized, own_weights, mixtures, covariance, relative_scales, widths,
+            max_steps=max_steps, min_variance=options.min_variance, tol=options.tol,
+        )  # fmt: skip
+        model = (covariance, mixtures.means.shape[2])
+        criterion = criterion_of(result.log_likelihood, result.mixtures, model, own_weights.sum()[None], options)
+        return FoundMixture.of(result, 0, covariance, float(criterion))
+
+    starts = list[tuple[Mixtures, Covariance]]()
     for start in result.candidates:
-        mixtures = Mixtures(*(part[None, None] for part in (start.means, start.covariances, start.log_weights)))
+        mixtures = start.as_mixtures()
         if start.covariance == "spherical":  # round in the units of the data, not after standardization
             mean = (mixtures.covariances * relative_scales).mean(dim=-1, keepdim=True)
             mixtures = mixtures._replace(covariances=mean / relative_scales)
-        fit = fit_incomplete(
-            standardized, own_weights, mixtures, start.covariance, relative_scales, widths,
-            max_steps=options.max_steps, min_variance=options.min_variance, tol=options.tol,
-        )  # fmt: skip
-        model = (start.covariance, len(start.means))
-        value = float(criterion_of(fit.log_likelihood, fit.mixtures, model, own_weights.sum()[None], options))
-        candidates.append(FoundMixture.of(fit, 0, start.covariance, value))
-        by_count[model[1]] = min(value, by_count.get(model[1], math.inf))
-    candidates.sort(key=lambda mixture: mixture.criterion)
-    return SearchResult(candidates, by_count).in_units(frame.shift, frame.scale, float(weights.sum()))
+        starts.append((mixtures, start.covariance))
+    while starts:
+        before = found.best_criterion
+        for mixtures, covariance in starts:
+            found.candidates.append(fit(mixtures, covariance, max_steps=options.max_steps))
+            found.add_criterion(mixtures.means.shape[2], found.candidates[-1].criterion)
+        found.candidates.sort(key=lambda mixture: mixture.criterion)
+        best, starts = found.candidates[0], []
+        if best.criterion < before and len(best.means) - 1 in options.component_counts:
+            merged = merge_pairs(
+                best.as_mixtures(), best.covariance, relative_scales, min_variance=options.min_variance
+            )
+            pairs = [Mixtures(*(part[:, [i]] for part in merged)) for i in range(merged.means.shape[1])]
+            short = [fit(pair, best.covariance, max_steps=1) for pair in pairs]
+            lowest = min(short, key=lambda mixture: mixture.criterion)
+            starts = [(lowest.as_mixtures(), best.covariance)]
+    return found.in_units(frame.shift, frame.scale, float(weights.sum()))

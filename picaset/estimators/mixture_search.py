@@ -213,6 +213,10 @@ class FoundMixture(NamedTuple):
     def model(self) -> Model:
         return self.covariance, len(self.means)
 
+    def as_mixtures(self) -> Mixtures:
+        """Return a batch of this mixture alone."""
+        return Mixtures(self.means[None, None], self.covariances[None, None], self.log_weights[None, None])
+
     def in_units(self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"]) -> "FoundMixture":
         """Transform a mixture of standardized points to the units of the data; the criterion does not change."""
         square = scale.square() if is_axis_aligned(self.covariance) else scale.T * scale
@@ -416,23 +420,12 @@ def merged_candidates(
             continue
         smaller = (covariance, count - 1)
         points = features[is_axis_aligned(covariance)]
-        pairs = list(combinations(range(count), 2))
-        for part in cached_parts(len(members), points.features.shape[2] * len(pairs) * count):
+        for part in cached_parts(len(members), points.features.shape[2] * math.comb(count, 2) * count):
             owners = torch.tensor(members[part])
             own = points.of_sets(owners)
-            best = [results[index].candidates[0] for index in members[part]]
-            parts = zip(*((item.means, item.covariances, item.log_weights) for item in best), strict=True)
-            mixtures = Mixtures(*(torch.stack(part)[:, None] for part in parts))
-            statistics = statistics_of_mixtures(mixtures, covariance, min_variance=options.min_variance)[:, 0]
-            merged = [
-                torch.cat([statistics[:, :left], statistics[:, left + 1 : right], statistics[:, right + 1 :]], dim=1)
-                for left, right in pairs
-            ]
-            both = [statistics[:, [left]] + statistics[:, [right]] for left, right in pairs]
-            starts = m_step(
-                torch.stack([torch.cat(part, dim=1) for part in zip(both, merged, strict=True)], dim=1), covariance,
-                own.relative_scales, num_components=count - 1, min_variance=options.min_variance,
-            )  # fmt: skip
+            best = (results[index].candidates[0].as_mixtures() for index in members[part])
+            mixtures = Mixtures(*(torch.cat(parts) for parts in zip(*best, strict=True)))
+            starts = merge_pairs(mixtures, covariance, own.relative_scales, min_variance=options.min_variance)
             fit = fit_mixtures(own, starts, covariance, max_steps=1, min_variance=options.min_variance)
             criterion = criterion_of(fit.log_likelihood, fit.mixtures, smaller, totals[owners], options)
             lowest = criterion.argmin(dim=1, keepdim=True)
@@ -440,6 +433,21 @@ def merged_candidates(
                 Candidates(smaller, owners, fit.mixtures.select(lowest), criterion.gather(1, lowest)[:, 0])
             )
     return candidates
+
+
+def merge_pairs(
+    mixtures: Mixtures, covariance: Covariance, relative_scales: Float[Tensor, "B D"], *, min_variance: float
+) -> Mixtures:
+    """Return all mixtures in which two components of the first mixture of each set are merged."""
+    statistics = statistics_of_mixtures(mixtures, covariance, min_variance=min_variance)[:, 0]  # (B, L, F)
+    count, merged = mixtures.means.shape[2], list[Tensor]()
+    for left, right in combinations(range(count), 2):
+        others = [index for index in range(statistics.shape[1]) if index not in (left, right)]
+        both = statistics[:, [left]] + statistics[:, [right]]
+        merged.append(torch.cat([both, statistics[:, others]], dim=1))
+    return m_step(
+        torch.stack(merged, dim=1), covariance, relative_scales, num_components=count - 1, min_variance=min_variance
+    )
 
 
 def smallest_of_each(values: Float[Tensor, " C"], owners: Int[Tensor, " C"], number: int) -> Bool[Tensor, " C"]:
@@ -564,13 +572,18 @@ def initial_mixtures(points: Points, assigned: Float[Tensor, "B S L N"], model: 
 
 def distant_points(sets: StandardizedSets) -> Bool[Tensor, "B N"]:
     """Mark a fraction of the points of each set, those with the most distant neighbours."""
-    absent = sets.weights == 0
-    _, number, dim = sets.points.shape
-    neighbour = min(max(4, dim // 2 + 2), number)
-    distances = torch.cdist(sets.points, sets.points).masked_fill(absent[:, None], torch.inf)
-    distances = distances.topk(neighbour, dim=2, largest=False).values[..., -1].masked_fill(absent, -torch.inf)
-    ranks = distances.argsort(dim=1).argsort(dim=1) - absent.sum(dim=1, keepdim=True)  # padding has negative ranks
-    return ranks >= (1 - NOISE_FRACTION) * (~absent).sum(dim=1, keepdim=True)
+    weights, number = sets.weights, sets.points.shape[1]
+    neighbours = min(max(4, sets.points.shape[2] // 2 + 2), number)
+    distances = torch.cdist(sets.points, sets.points).masked_fill((weights == 0)[:, None], torch.inf)
+    distances, indices = distances.topk(neighbours, dim=2, largest=False)
+    # A point of weight two counts as two neighbours.
+    reached = weights.gather(1, indices.flatten(1)).view_as(distances).cumsum(dim=2)
+    last = (reached < neighbours).sum(dim=2, keepdim=True).clamp(max=neighbours - 1)
+    distances = distances.gather(2, last)[..., 0].masked_fill(weights == 0, torch.inf)
+    ordered, order = distances.sort(dim=1)
+    share = weights.gather(1, order).cumsum(dim=1) / weights.sum(dim=1, keepdim=True)
+    threshold = ordered.gather(1, (share < 1 - NOISE_FRACTION).sum(dim=1, keepdim=True).clamp(max=number - 1))
+    return distances > threshold
 
 
 def criterion_of(
