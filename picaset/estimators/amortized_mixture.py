@@ -577,14 +577,15 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
     Candidates come from the complete rows if they are at least half of all, otherwise from imputed values; each is
     fitted to all rows.
     """
+    observed = ~np.isnan(points)
+    if not observed.any(axis=0).all():
+        column = int(observed.any(axis=0).argmin())
+        raise ValueError(f"AmortizedMixture: all values of column {column} are missing; leave the column out.")
     shift = np.nanmean(points, axis=0)
     deviation = np.nanstd(points - shift, axis=0)
     scale = np.where(deviation > 0, deviation, 1.0)
-    if np.isnan(shift).any():
-        column = int(np.isnan(shift).argmax())
-        raise ValueError(f"AmortizedMixture: all values of column {column} are missing; leave the column out.")
     standardized, own_weights = torch.as_tensor((points - shift) / scale), torch.as_tensor(weights)
-    rows = np.flatnonzero(~np.isnan(points).any(axis=1))
+    rows = np.flatnonzero(observed.all(axis=1))
     if 2 * len(rows) >= len(points):
         complete, complete_weights = standardized.numpy()[rows], weights[rows]
     else:
@@ -629,4 +630,5 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
             short = [fit(pair, best.covariance, max_steps=1) for pair in pairs]
             lowest = min(short, key=lambda mixture: mixture.criterion)
             starts = [(lowest.as_mixtures(), best.covariance)]
-    return found.in_units(frame.shift, frame.scale, float(weights.sum()))
+    log_volume = float(np.average(observed @ np.log(scale), weights=weights))
+    return found.in_units(frame.shift, frame.scale, log_volume, float(weights.sum()))

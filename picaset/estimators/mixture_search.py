@@ -217,13 +217,18 @@ class FoundMixture(NamedTuple):
         """Return a batch of this mixture alone."""
         return Mixtures(self.means[None, None], self.covariances[None, None], self.log_weights[None, None])
 
-    def in_units(self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"]) -> "FoundMixture":
-        """Transform a mixture of standardized points to the units of the data; the criterion does not change."""
+    def in_units(
+        self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"], log_volume: float | None = None
+    ) -> "FoundMixture":
+        """Transform a mixture of standardized points to the units of the data; the criterion does not change.
+
+        ``log_volume`` is the log of the product of the scales, averaged over the points if values are missing.
+        """
         square = scale.square() if is_axis_aligned(self.covariance) else scale.T * scale
         return self._replace(
             means=self.means * scale + shift,
             covariances=self.covariances * square,
-            log_likelihood=self.log_likelihood - float(scale.log().sum()),
+            log_likelihood=self.log_likelihood - (float(scale.log().sum()) if log_volume is None else log_volume),
         )
 
 
@@ -240,13 +245,14 @@ class SearchResult(NamedTuple):
     def add_criterion(self, count: int, value: float) -> None:
         self.criterion_by_count[count] = min(value, self.criterion_by_count.get(count, math.inf))
 
-    def in_units(self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"], total: float) -> "SearchResult":
+    def in_units(
+        self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"], log_volume: float, total: float
+    ) -> "SearchResult":
         """Transform the result to the units of the data, of which there are ``total`` points."""
-        constant = 2 * total * float(scale.log().sum())
         return SearchResult(
-            [candidate.in_units(shift, scale) for candidate in self.candidates],
+            [candidate.in_units(shift, scale, log_volume) for candidate in self.candidates],
             {
-                count: value + constant
+                count: value + 2 * total * log_volume
                 for count, value in sorted(self.criterion_by_count.items())
                 if math.isfinite(value)
             },
@@ -364,7 +370,7 @@ def search_padded(
         improved = converge(features, sets.totals, candidates, options, results)
         candidates = merged_candidates(features, sets.totals, results, improved, options)
     return [
-        result.in_units(shift, scale, float(total))
+        result.in_units(shift, scale, float(scale.log().sum()), float(total))
         for result, shift, scale, total in zip(results, *frame, sets.totals, strict=True)
     ]
 
