@@ -205,9 +205,10 @@ class FoundMixture(NamedTuple):
     @classmethod
     def of(cls, fit: FitResult, row: int, covariance: Covariance, criterion: float = 0.0) -> "FoundMixture":
         """Return the first mixture of one of the sets of a fit."""
-        parts = (part[row, 0] for part in fit.mixtures)
-        ending = (float(fit.log_likelihood[row, 0]), int(fit.steps[row]), bool(fit.converged[row]))
-        return cls(covariance, *parts, *ending, criterion)
+        means, covariances, log_weights = (part[row, 0] for part in fit.mixtures)
+        likelihood = float(fit.log_likelihood[row, 0])
+        steps, converged = int(fit.steps[row]), bool(fit.converged[row])
+        return cls(covariance, means, covariances, log_weights, likelihood, steps, converged, criterion)
 
     @property
     def model(self) -> Model:
