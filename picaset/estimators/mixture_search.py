@@ -339,7 +339,7 @@ def search_mixtures(
     results = dict[int, SearchResult]()
     for bucket in split_into_buckets(batch):
         found = search_padded(bucket.elements[..., :-1], bucket.elements[..., -1], options, uniforms, ranks)
-        results |= zip(bucket.sets.tolist(), found, strict=True)
+        results |= zip(map(int, bucket.sets), found, strict=True)
     return [results[index] for index in range(len(sets))]
 
 
@@ -360,11 +360,12 @@ def search_padded(
     ]
     results = [SearchResult([], {}) for _ in points]
     for candidate in screened:
-        for index, value in zip(candidate.sets.tolist(), candidate.criterion.tolist(), strict=True):
+        for index, value in zip(map(int, candidate.sets), map(float, candidate.criterion), strict=True):
             results[index].add_criterion(candidate.model[1], value)
     owners = torch.cat([candidate.sets for candidate in screened])
     criterion = torch.cat([candidate.criterion for candidate in screened])
-    chosen = smallest_of_each(criterion, owners, options.num_fits).split([len(item.sets) for item in screened])
+    sizes = [len(candidate.sets) for candidate in screened]
+    chosen = torch.split_with_sizes(smallest_of_each(criterion, owners, options.num_fits), sizes)
     features = {is_axis_aligned(covariance): sets.features(covariance) for covariance in options.covariances}
     candidates = [candidate.select(part) for candidate, part in zip(screened, chosen, strict=True)]
     while candidates:
@@ -398,7 +399,7 @@ def converge(
                 max_steps=options.max_steps, min_variance=options.min_variance, tol=options.tol,
             )  # fmt: skip
             values = criterion_of(fit.log_likelihood, fit.mixtures, model, totals[owners[part]], options)[:, 0]
-            for row, (index, value) in enumerate(zip(owners[part].tolist(), values.tolist(), strict=True)):
+            for row, (index, value) in enumerate(zip(map(int, owners[part]), map(float, values), strict=True)):
                 results[index].candidates.append(FoundMixture.of(fit, row, model[0], value))
                 results[index].add_criterion(model[1], value)
     for result in results:
@@ -482,7 +483,8 @@ class Candidates(NamedTuple):
 
     def select(self, chosen: Bool[Tensor, " b"]) -> "Candidates":
         """Return some of the candidates."""
-        return Candidates(self.model, self.sets[chosen], self.mixtures.of_sets(chosen), self.criterion[chosen])
+        indices = chosen.nonzero()[:, 0]
+        return Candidates(self.model, self.sets[indices], self.mixtures.of_sets(indices), self.criterion[indices])
 
 
 def screen(
@@ -619,7 +621,7 @@ def criterion_of(
 
 def sample_points(
     points: Float[Tensor, "B N D"], weights: Float[Tensor, "B N"], ranks: Float[Tensor, " n"]
-) -> tuple[Float[Tensor, "B n D"], Float[Tensor, "B n"]]:
+) -> tuple[Float[Tensor, "B s D"], Float[Tensor, "B s"]]:
     """Draw points in proportion to their weights if there are more than n in the batch."""
     size = len(ranks)
     if points.shape[1] <= size:
