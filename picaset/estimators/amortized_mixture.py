@@ -154,7 +154,8 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
-        tags: Any = super().__sklearn_tags__()  # pyright: ignore
+        tags_of: Any = super().__sklearn_tags__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        tags: Any = tags_of()
         tags.input_tags.allow_nan = self.missing == "marginalize"
         return tags
 
@@ -617,8 +618,8 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
         starts.append((mixtures, start.covariance))
     while starts:
         before = found.best_criterion
-        for mixtures, covariance in starts:
-            found.candidates.append(fit(mixtures, covariance, max_steps=options.max_steps))
+        for mixtures, kind in starts:
+            found.candidates.append(fit(mixtures, kind, max_steps=options.max_steps))
             found.add_criterion(mixtures.means.shape[2], found.candidates[-1].criterion)
         found.candidates.sort(key=lambda mixture: mixture.criterion)
         best, starts = found.candidates[0], []
@@ -627,8 +628,7 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
                 best.as_mixtures(), best.covariance, relative_scales, min_variance=options.min_variance
             )
             pairs = [Mixtures(*(part[:, [i]] for part in merged)) for i in range(merged.means.shape[1])]
-            covariance: Covariance = best.covariance
-            short = [fit(pair, covariance, max_steps=1) for pair in pairs]
+            short = [fit(pair, best.covariance, max_steps=1) for pair in pairs]
             lowest = min(short, key=lambda mixture: mixture.criterion)
             starts = [(lowest.as_mixtures(), best.covariance)]
     log_volume = float(np.average(observed @ np.log(scale), weights=weights))

@@ -46,8 +46,8 @@ def observed_log_density(
     """Return the log-density of the observed coordinates, their differences to the means, and the Cholesky factors."""
     factors = cholesky(matrices[:, observed][:, :, observed])
     differences = points[:, observed] - means[:, None, observed]
-    solve: Any = torch.linalg.solve_triangular  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    whitened: Tensor = solve(factors, differences.transpose(1, 2), upper=False)  # (K, o, n)
+    linalg: Any = torch.linalg
+    whitened: Tensor = linalg.solve_triangular(factors, differences.transpose(1, 2), upper=False)  # (K, o, n)
     log_volume = factors.diagonal(dim1=1, dim2=2).log().sum(dim=1, keepdim=True)
     log_density = -0.5 * whitened.square().sum(dim=1) - log_volume - 0.5 * int(observed.sum()) * math.log(2 * math.pi)
     return log_density, differences, factors

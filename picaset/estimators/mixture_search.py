@@ -533,6 +533,7 @@ def improve_starts(
     """Return the best starts after a few steps, and their criterion."""
     min_variance = max(SCREENING_MIN_VARIANCE, options.min_variance)
     keep = min(options.starts_per_model, starts.means.shape[1])
+    criterion = points.features.new_empty(0)
     for steps in SCREENING_STEPS if model[1] > 1 or options.noise else (0,):
         fit = fit_mixtures(points, starts, model[0], max_steps=steps, min_variance=min_variance)
         criterion = criterion_of(fit.log_likelihood, fit.mixtures, model, totals, options)
@@ -557,7 +558,7 @@ def assign(
     points: Float[Tensor, "B N D"], centres: Float[Tensor, "B S K D"], weights: Float[Tensor, "B N"]
 ) -> Float[Tensor, "B S L N"]:
     """Assign points to the nearest centre, and those of weight zero to one more component."""
-    distances = torch.cdist(centres.flatten(1, 2), points).unflatten(1, centres.shape[1:3])
+    distances = torch.cdist(centres.flatten(1, 2), points).view(*centres.shape[:3], -1)
     excluded = (weights == 0)[:, None, None].expand(-1, centres.shape[1], -1, -1)
     nearest = (distances == distances.amin(dim=2, keepdim=True)) & ~excluded
     return torch.cat([nearest, excluded], dim=2).to(points.dtype)
