@@ -154,8 +154,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
-        tags_of: Any = super().__sklearn_tags__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        tags: Any = tags_of()
+        tags = DensityMixin.__sklearn_tags__(self)
         tags.input_tags.allow_nan = self.missing == "marginalize"
         return tags
 
@@ -628,7 +627,7 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
                 best.as_mixtures(), best.covariance, relative_scales, min_variance=options.min_variance
             )
             pairs = [Mixtures(*(part[:, [i]] for part in merged)) for i in range(merged.means.shape[1])]
-            short = [fit(pair, best.covariance, max_steps=1) for pair in pairs]
+            short = [fit(pair, cast(Covariance, best.covariance), max_steps=1) for pair in pairs]
             lowest = min(short, key=lambda mixture: mixture.criterion)
             starts = [(lowest.as_mixtures(), best.covariance)]
     log_volume = float(np.average(observed @ np.log(scale), weights=weights))
