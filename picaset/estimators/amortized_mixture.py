@@ -608,7 +608,7 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
         criterion = criterion_of(result.log_likelihood, result.mixtures, model, own_weights.sum()[None], options)
         return FoundMixture.of(result, 0, covariance, float(criterion))
 
-    starts = list[tuple[Mixtures, Covariance]]()
+    starts: list[tuple[Mixtures, Covariance]] = []
     for start in result.candidates:
         mixtures = start.as_mixtures()
         if start.covariance == "spherical":  # round in the units of the data, not after standardization
@@ -627,7 +627,7 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
                 best.as_mixtures(), best.covariance, relative_scales, min_variance=options.min_variance
             )
             pairs = [Mixtures(*(part[:, [i]] for part in merged)) for i in range(merged.means.shape[1])]
-            short = [fit(pair, cast(Covariance, best.covariance), max_steps=1) for pair in pairs]
+            short = [fit(pair, best.covariance, max_steps=1) for pair in pairs]
             lowest = min(short, key=lambda mixture: mixture.criterion)
             starts = [(lowest.as_mixtures(), best.covariance)]
     log_volume = float(np.average(observed @ np.log(scale), weights=weights))
