@@ -361,13 +361,6 @@ def is_json(value: Any) -> bool:
     return True
 
 
-def build_argument(argument: Any, *, where: str) -> Any:
-    """Return a constructor argument; the description of a module is built."""
-    if isinstance(argument, dict) and "class" in argument:
-        return ModuleConfig.from_json(argument, where=where).build()
-    return cast(Any, argument)
-
-
 def check_exists(path: Path) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(

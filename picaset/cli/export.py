@@ -10,6 +10,7 @@ import tyro
 
 from picaset.networks.onnx import export_onnx
 from picaset.pretrained import CLASSES, PretrainedNetwork, read_description
+from picaset.terminal import say
 
 DEFINING_NETWORKS = ("picaset.lab.tasks", "picaset.networks.element_scorer", "picaset.networks.set_predictor")
 """Modules whose import defines all networks, with those that they import themselves."""
@@ -37,11 +38,11 @@ class Export:
         network = read_any_network(self.network)
         outputs = export_onnx(network, self.out)
         if self.json:
-            print(json.dumps({"file": str(self.out), "inputs": ["elements", "mask"], "outputs": outputs}))
+            say(json.dumps({"file": str(self.out), "inputs": ["elements", "mask"], "outputs": outputs}))
             return 0
-        print(f"{self.out}: {type(network).__name__} with inputs elements and mask, outputs {', '.join(outputs)}")
+        say(f"{self.out}: {type(network).__name__} with inputs elements and mask, outputs {', '.join(outputs)}")
         if (self.network / "estimator.json").is_file():
-            print(f"elements are standardized: (elements - mean) / scale, as in {self.network / 'estimator.json'}")
+            say(f"elements are standardized: (elements - mean) / scale, as in {self.network / 'estimator.json'}")
         return 0
 
 

@@ -31,6 +31,7 @@ from picaset.estimators.synthetic_anomalies import MIN_SIZE, Examples, labelled_
 from picaset.estimators.validation import check_above_zero, check_is_fitted, draw_seed, read_sets, seeded_torch
 from picaset.files import atomic_write
 from picaset.networks.element_scorer import ElementPool, ElementScorer
+from picaset.terminal import say
 from picaset.threads import few_threads
 
 Floats = NDArray[np.float64]

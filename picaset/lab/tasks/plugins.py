@@ -14,6 +14,7 @@ from typing import Any
 
 from picaset.files import check_known
 from picaset.lab.tasks.task import PLUGIN_TASKS, Task
+from picaset.terminal import say
 
 GROUP = "picaset.experiments"
 
@@ -49,7 +50,7 @@ def find_plugin_task(kind: str) -> type[Task] | None:
                 try:
                     point.load()
                 except Exception as error:  # a broken package must not stop a report of other runs
-                    print(f"picaset: {point.value} cannot be imported: {error!r}", file=sys.stderr)
+                    say(f"picaset: {point.value} cannot be imported: {error!r}", error=True)
     return PLUGIN_TASKS.get(kind)
 
 

@@ -269,7 +269,8 @@ def fit_estimator(estimator: Any, problem: FitProblem) -> Fit:
 
 
 def fit_amortized_mixture(problem: FitProblem) -> Fit:
-    return fit_estimator(AmortizedMixture(problem.components, random_state=0), problem)
+    estimator = AmortizedMixture(problem.components, covariance_type="spherical", random_state=0)
+    return fit_estimator(estimator, problem)
 
 
 def fit_scikit_learn(problem: FitProblem) -> Fit:
