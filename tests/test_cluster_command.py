@@ -86,7 +86,7 @@ def test_scikit_learn_is_put_beside_it(two_sets, capsys):
 def test_rows_with_missing_values_are_refused_or_left_out_as_one_says(two_sets, tmp_path, capsys):
     two_sets.write_text(two_sets.read_text() + "a,,1\nb,1,NA\n")
     assert main(["cluster", str(two_sets), "--set", "who"]) == 1
-    assert "line 152: a value is missing (as in 2 of 152 rows)" in capsys.readouterr().err
+    assert "line 152: a value is missing in column x (as in 2 of 152 rows)" in capsys.readouterr().err
     out = tmp_path / "labels.csv"
     assert main(["cluster", str(two_sets), "--set", "who", "--drop-missing", "--labels", str(out)]) == 0
     assert "2 rows with missing values dropped" in capsys.readouterr().out.replace("\n", " ")
@@ -100,7 +100,7 @@ def test_rows_with_missing_values_are_refused_or_left_out_as_one_says(two_sets, 
         ("x,y\n1,2\n3,4\n", ["--components", "3"], "has 2 points; at least 3 are needed"),
         ("s,x,y\na,1,2\na,3,4\nb,5,6\n", ["--set", "s"], "set 'b' has 1 points; at least 2 are needed"),
         ("s,x,y\na,1,2\na,b,4\n", [], "line 3: column x has 'b', which is not a number"),
-        ("s,t\na,b\nc,d\n", [], "has no column of numbers; its columns are s, t"),
+        ("s,t\na,b\nc,d\n", [], "has no column of numbers; its columns are s (text), t (text)"),
         ("x,y\n1,2\n3,4\n", ["--columns", "x", "z"], "has no column 'z'; its columns are x, y"),
         ("x,y\n1,2\n3,4\n", ["--set", "z"], "has no column 'z'; its columns are x, y"),
         ("x,y,z\n1,2,3\n3,4,5\n", ["--components", "2"], "no network for 3 coordinates and 2 components"),

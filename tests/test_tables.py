@@ -44,8 +44,8 @@ def test_words_in_one_column_are_not_separated_and_a_comma_beside_points_is_not_
     assert table.numbers(["length in m"]).tolist() == [[1.5], [2]]
     table = read_table(write(tmp_path, "a name\nJohn Smith\nJane Doe\n"))
     assert table.column("a name").tolist() == ["John Smith", "Jane Doe"]
-    with pytest.raises(ValueError, match="line 3: column y has '1,234', which is not a number"):
-        read_table(write(tmp_path, "x;y\n1;2.5\n1;1,234\n")).numbers(["y"])
+    with pytest.raises(ValueError, match="line 3: column y has '1,23', which is not a number"):
+        read_table(write(tmp_path, "x;y\n1;2.5\n1;1,23\n")).numbers(["y"])
 
 
 def test_without_a_header_columns_are_numbered(tmp_path):
@@ -88,7 +88,6 @@ def test_numpy_and_parquet_files_are_read(tmp_path):
         ("x,y\n", "has no rows"),
         ("x,y\n1,2\n\n1,2,3\n", "line 4: expected 2 values; got 3"),
         ("x,x\n1,2\n", "line 1: column 2 must have a unique name; got 'x'"),
-        ("x,\n1,2\n", "line 1: column 2 must have a unique name; got ''"),
         ('x,y\n1,"2\n', "is not CSV"),
     ],
 )
@@ -116,16 +115,18 @@ def test_an_unknown_suffix_a_missing_file_and_other_formats_are_refused(tmp_path
         read_table(tmp_path / "points.xls")
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_table(tmp_path / "points.csv")
-    (tmp_path / "points.csv").write_bytes(b"x,y\n\xff\xfe\n")
-    with pytest.raises(ValueError, match="is not text in UTF-8"):
+    (tmp_path / "points.csv").write_bytes(b"x,y\n1,\x81\n")
+    with pytest.raises(ValueError, match="is not text in UTF-8 or Windows-1252"):
         read_table(tmp_path / "points.csv")
-    with pytest.raises(ValueError, match="is not a Parquet file"):
+    with pytest.raises(ValueError, match="is not text: it has a zero byte"):
+        read_table(write(tmp_path, "x,y\n1,\0\n"))
+    with pytest.raises(ValueError, match="is not a complete Parquet file"):
         read_table(write(tmp_path, "x,y\n1,2\n", "points.parquet"))
-    with pytest.raises(ValueError, match="is not an array of numbers in NumPy's format"):
+    with pytest.raises(ValueError, match="is not a complete .npy file of numbers"):
         read_table(write(tmp_path, "x,y\n1,2\n", "points.npy"))
     np.save(tmp_path / "line.npy", np.zeros(3))
     with pytest.raises(ValueError, match=r"must hold numbers of shape \(rows, columns\); got float64 of \(3,\)"):
         read_table(tmp_path / "line.npy")
-    np.save(tmp_path / "objects.npy", np.array([{"a": 1}]), allow_pickle=True)
-    with pytest.raises(ValueError, match="is not an array of numbers"):
+    np.save(tmp_path / "objects.npy", np.array([[{"a": 1}]]), allow_pickle=True)
+    with pytest.raises(ValueError, match="must hold numbers of shape"):
         read_table(tmp_path / "objects.npy")
