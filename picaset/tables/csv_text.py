@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
 from itertools import islice
-from typing import IO, Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,14 @@ MAX_LINE_BYTES = 2**26
 """Longest row of a file that is read in blocks."""
 THREADED_BYTES = 2**26
 """Size of a block above which pyarrow parses it with several threads."""
+
+
+@runtime_checkable
+class ByteFile(Protocol):
+    """A binary file, opened for reading."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+    def __iter__(self) -> Iterator[bytes]: ...
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,7 @@ class CsvPart:
 
 
 def read_csv_parts(
-    file: IO[bytes], name: str, block_bytes: int = -1
+    file: ByteFile, name: str, block_bytes: int = -1
 ) -> Iterator[tuple[CsvPart, dict[str, NDArray[Any]], list[str]]]:
     """Yield the rows of a file in blocks of about ``block_bytes``, or as one if -1, their columns, and notes."""
     layout, first_line = None, 1
@@ -188,7 +196,7 @@ def join_spaces(data: bytes) -> bytes:
     return b"\n".join(b" ".join(line.split()) for line in data.split(b"\n"))
 
 
-def utf8_blocks(file: IO[bytes], name: str, size: int) -> Iterator[tuple[str, bytes]]:
+def utf8_blocks(file: ByteFile, name: str, size: int) -> Iterator[tuple[str, bytes]]:
     """Yield the encoding of a file, and its text as UTF-8 in blocks of about ``size`` bytes, or as one block if -1.
 
     A block ends with a row.

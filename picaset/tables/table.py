@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from picaset.array_files import ParquetReader, read_npy_header
 from picaset.files import atomic_write
-from picaset.tables.csv_text import MAX_COLUMNS, CsvPart, is_missing, is_number_or_missing, read_csv_parts
+from picaset.tables.csv_text import MAX_COLUMNS, ByteFile, CsvPart, is_missing, is_number_or_missing, read_csv_parts
 
 ID_NAME = re.compile(
     r"(?i:(.*[_\W])?(id|uuid|guid|key)|index|idx|unnamed: 0|row|row.?(id|names?|numbers?)|nr|no\.?|#)|.*[a-z]I[dD]"
@@ -185,7 +185,7 @@ def table_from_csv_text(text: str, path: Path) -> Table:
     return table
 
 
-def csv_tables(file: IO[bytes], path: Path, max_rows: int | None) -> Iterator[Table]:
+def csv_tables(file: ByteFile, path: Path, max_rows: int | None) -> Iterator[Table]:
     for part, columns, notes in read_csv_parts(file, str(path), -1 if max_rows is None else CHUNK_BYTES):
         num_rows = len(next(iter(columns.values())))
         size = max(num_rows, 1) if max_rows is None else max_rows
@@ -199,7 +199,7 @@ def csv_tables(file: IO[bytes], path: Path, max_rows: int | None) -> Iterator[Ta
 
 
 @contextmanager
-def open_text(path: Path) -> Generator[IO[bytes]]:
+def open_text(path: Path) -> Generator[ByteFile]:
     """Open a text file, unpacking it if it ends in .gz."""
     if path.suffix.lower() != ".gz":
         with path.open("rb") as file:
@@ -207,7 +207,7 @@ def open_text(path: Path) -> Generator[IO[bytes]]:
         return
     try:
         with gzip.open(path) as file:
-            yield cast(IO[bytes], BoundedFile(file, path, MAX_UNPACKED * max(path.stat().st_size, 2**20)))
+            yield BoundedFile(file, path, MAX_UNPACKED * max(path.stat().st_size, 2**20))
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a complete gzip file: {error}.") from None
 
@@ -218,7 +218,7 @@ class BoundedFile:
     def __init__(self, file: Any, path: Path, limit: int) -> None:
         self.file, self.path, self.limit, self.num_read = file, path, limit, 0
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         data = self.file.read(self.limit - self.num_read + 1 if size < 0 else size)
         return self.count(data)
 
@@ -252,7 +252,7 @@ def read_json_lines(path: Path, max_rows: int | None) -> Iterator[Table]:
             yield Table(path, columns, [location for location, _ in part])
 
 
-def json_records(file: IO[bytes], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def json_records(file: ByteFile, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the location of each record and its values."""
     is_array = False
     for number, line in enumerate(file, start=1):
