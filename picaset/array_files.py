@@ -56,7 +56,10 @@ def read_npy_header(path: Path, *, kinds: str = "iufb") -> NpyHeader:
             reason = str(error).splitlines()[0] if isinstance(error, ValueError) and str(error) else "damaged header"
             raise ValueError(f"{path} is not a complete .npy file of numbers ({reason}).") from None
         offset = file.tell()
-    if len(shape) != 2 or any(type(length) is not int or length < 0 for length in shape) or dtype.kind not in kinds:
+    lengths_fit = len(shape) == 2 and all(
+        type(length) is int and length >= least for length, least in zip(shape, (0, 1), strict=True)
+    )
+    if not lengths_fit or dtype.kind not in kinds:
         raise ValueError(f"{path} must hold numbers of shape (rows, columns); got {dtype} of {shape}.")
     if offset + num_bytes > size:
         raise ValueError(
@@ -119,7 +122,9 @@ class ParquetReader:
         parquet: Any = require("pyarrow.parquet", extra="tables", purpose="reading Parquet")
         with self.clear_errors():
             self.file: Any = parquet.ParquetFile(path)
-            self.names = [str(name) for name in self.file.schema_arrow.names]
+            schema = self.file.schema_arrow
+            self.names = [str(name) for name in schema.names]
+            self.types = dict(zip(self.names, schema.types, strict=True))
             self.num_rows = int(self.file.metadata.num_rows)
             groups = [self.file.metadata.row_group(index) for index in range(self.file.metadata.num_row_groups)]
             in_groups = sum(group.num_rows for group in groups)
@@ -147,7 +152,7 @@ class ParquetReader:
             raise ValueError(f"{self.path} is not a complete Parquet file: {reason}") from None
 
     def is_numeric(self, name: str) -> bool:
-        types, kind = self.arrow.types, self.file.schema_arrow.field(name).type
+        types, kind = self.arrow.types, self.types[name]
         return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_decimal))
 
     def batches(self, size: int, names: Sequence[str] | None = None) -> Iterator[dict[str, NDArray[Any]]]:

@@ -402,7 +402,7 @@ class ParquetRows(Rows):
         available = self.file.names
         self.columns = available if columns is None else list(columns)
         for name in self.columns:
-            if name not in available:
+            if name not in self.file.types:
                 raise ValueError(f"{CALLER}: {path} has no column {name!r}; it has {', '.join(available)}.")
             if not self.file.is_numeric(name):
                 raise ValueError(
@@ -485,7 +485,7 @@ def from_safetensors(path: str | os.PathLike[str], tensor: str | None = None) ->
     if name not in entries:
         raise ValueError(f"{CALLER}: {path} has no tensor {name!r}; it has {names}.")
     entry = entries[name]
-    if len(entry.shape) != 2 or entry.dtype not in SAFETENSORS_DTYPES:
+    if len(entry.shape) != 2 or entry.shape[1] == 0 or entry.dtype not in SAFETENSORS_DTYPES:
         raise ValueError(
             f"{CALLER}: tensor {name!r} of {path} must hold numbers and have shape (N, D); got {entry.dtype} and "
             f"{tuple(entry.shape)}."

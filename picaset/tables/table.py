@@ -112,7 +112,7 @@ class Table:
                 if is_text.any():
                     self.reject(name, int(is_text.argmax()), "is not a number")
                 column = np.where(self.is_missing(name), np.nan, column)
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 result[:, index] = column
             is_infinite = np.isinf(result[:, index])
             if is_infinite.any():
@@ -310,8 +310,8 @@ def read_parquet(path: Path, max_rows: int | None) -> Iterator[Table]:
 def read_npy(path: Path, max_rows: int | None) -> Iterator[Table]:
     header = read_npy_header(path)
     num_rows, num_columns = header.shape
-    if not 1 <= num_columns <= MAX_COLUMNS:
-        raise ValueError(f"{path} has {num_columns:,} columns; between 1 and {MAX_COLUMNS:,} can be used.")
+    if num_columns > MAX_COLUMNS:
+        raise ValueError(f"{path} has {num_columns:,} columns; at most {MAX_COLUMNS:,} can be used.")
     order = "F" if header.fortran_order else "C"
     if max_rows is None or num_rows == 0:
         array = np.fromfile(path, header.dtype, num_rows * num_columns, offset=header.offset)
@@ -443,7 +443,7 @@ def group_rows(
 
 def to_text(column: NDArray[Any]) -> list[str]:
     """Return the values of a column as text, whole numbers without a decimal point."""
-    is_whole = column.dtype.kind == "f" and bool((column[~np.isnan(column)] % 1 == 0).all())
+    is_whole = column.dtype.kind == "f" and bool((np.isnan(column) | (column == np.floor(column))).all())
     return [f"{value:.0f}" for value in column.tolist()] if is_whole else list(map(str, column.tolist()))
 
 
@@ -502,7 +502,9 @@ def open_large_table(path: Path, columns: Sequence[str] = (), *, drop_missing: b
         [[[1.0, 2.0], [3.0, 4.0]]]
     """
     parts = read_table_parts(path, CHUNK_ROWS)
-    first = next(parts)
+    first = next((part for part in parts if part.num_rows), None)
+    if first is None:
+        raise ValueError(f"{path} has no rows.")
     names, notes = list(columns), list[str]()
     if not names:
         names, notes = choose_columns(first)
@@ -510,8 +512,7 @@ def open_large_table(path: Path, columns: Sequence[str] = (), *, drop_missing: b
     with tempfile.TemporaryFile() as file:  # the memory map stays valid after the file is closed
         num_rows, num_dropped = write_numbers(chain([first], parts), names, file, drop_missing=drop_missing)
         if num_rows == 0:
-            reason = "every row has a missing value; fill some in" if num_dropped else "it has no rows"
-            raise ValueError(f"{path}: {reason}.")
+            raise ValueError(f"{path}: every row has a missing value; fill some in.")
         values = np.memmap(file, dtype=np.float64, mode="r", shape=(num_rows, len(names)))
 
     def chunks() -> Iterator[Floats]:
