@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -21,7 +20,6 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from picaset.extras import require
-from picaset.files import from_json
 
 MAX_HEADER_BYTES = 100_000_000
 """Longest header of a safetensors file, as in the safetensors library."""
@@ -69,12 +67,11 @@ def read_npy_header(path: Path, *, kinds: str = "iufb") -> NpyHeader:
     return NpyHeader((shape[0], shape[1]), dtype, offset, bool(fortran_order))
 
 
-@dataclass(frozen=True)
-class TensorEntry:
+class TensorEntry(NamedTuple):
     """Description of one tensor in the header of a safetensors file."""
 
     dtype: str
-    shape: list[int]
+    shape: tuple[int, ...]
     data_offsets: tuple[int, int]
 
 
@@ -99,18 +96,22 @@ def read_safetensors_header(path: Path) -> tuple[int, dict[str, TensorEntry]]:
 
 
 def read_entry(values: Any, num_bytes: int, *, where: str) -> TensorEntry:
-    names = [field.name for field in fields(TensorEntry)]
-    if not isinstance(values, dict) or any(name not in values for name in names):
-        raise ValueError(f"{where} must have the fields {', '.join(names)}; got {str(cast(object, values))[:100]}.")
-    entry = from_json(TensorEntry, values, where=where)
-    start, stop = entry.data_offsets
-    expected = math.prod(entry.shape) * SAFETENSORS_ITEM_BYTES.get(entry.dtype, stop - start)
-    if min(entry.shape, default=0) < 0 or not 0 <= start <= stop <= num_bytes or stop - start != expected:
-        raise ValueError(
-            f"{where} is not a complete tensor: {entry.dtype} of shape {tuple(entry.shape)} at bytes {start} to {stop} "
-            f"of {num_bytes}. Write the file again."
-        )
-    return entry
+    match values:
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [start, stop]} if all(
+            type(length) is int and length >= 0 for length in (*shape, start, stop)
+        ):
+            expected = math.prod(shape) * SAFETENSORS_ITEM_BYTES.get(dtype, 0)
+            if not start <= stop <= num_bytes or (expected and stop - start != expected):
+                raise ValueError(
+                    f"{where} is not a complete tensor: {dtype} of shape {tuple(shape)} at bytes {start} to {stop} of "
+                    f"{num_bytes}. Write the file again."
+                )
+            return TensorEntry(dtype, tuple(shape), (start, stop))
+        case _:
+            raise ValueError(
+                f"{where} must have dtype (text), shape (whole numbers) and data_offsets (two whole numbers); got "
+                f"{str(values)[:100]}."
+            )
 
 
 class ParquetReader:

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from picaset import stream
 from picaset.array_files import read_npy_header, read_safetensors_header
 from picaset.large.sources import open_source
 from picaset.tables import table as tables
@@ -80,12 +79,13 @@ def safetensors_of(header: object) -> bytes:
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({"a": {"shape": [2, 4], "data_offsets": [0, 64]}}, "must have the fields dtype, shape, data_offsets"),
-        ({"a": {"dtype": "F64", "shape": [2, 4]}}, "must have the fields dtype, shape, data_offsets"),
-        ({"a": 3}, "must have the fields dtype, shape, data_offsets; got 3"),
-        ({"a": {"dtype": ["F64"], "shape": [2, 4], "data_offsets": [0, 64]}}, "dtype must be a string"),
-        ({"a": {"dtype": "F64", "shape": [True, 8], "data_offsets": [0, 64]}}, "shape must be"),
-        ({"a": {"dtype": "F64", "shape": [-2, -4], "data_offsets": [0, 64]}}, "is not a complete tensor"),
+        ({"a": {"shape": [2, 4], "data_offsets": [0, 64]}}, r"must have dtype \(text\), shape"),
+        ({"a": {"dtype": "F64", "shape": [2, 4]}}, "must have dtype .* data_offsets"),
+        ({"a": 3}, "must have dtype .* got 3"),
+        ({"a": {"dtype": ["F64"], "shape": [2, 4], "data_offsets": [0, 64]}}, "must have dtype"),
+        ({"a": {"dtype": "F64", "shape": [True, 8], "data_offsets": [0, 64]}}, "must have dtype"),
+        ({"a": {"dtype": "F64", "shape": [-2, -4], "data_offsets": [0, 64]}}, "must have dtype"),
+        ({"a": {"dtype": "F64", "shape": [1, 4], "data_offsets": [0, 64]}}, "is not a complete tensor"),
         ({"a": {"dtype": "F64", "shape": [10**9, 10**9], "data_offsets": [0, 64]}}, "is not a complete tensor"),
         ({"a": {"dtype": "F64", "shape": [2, 4], "data_offsets": [8, 72]}}, "is not a complete tensor"),
         ([1, 2], "its header is not a JSON object"),
@@ -176,7 +176,7 @@ def test_an_open_quote_does_not_take_the_rest_of_a_file_that_is_read_in_blocks(t
 def test_an_array_of_numbers_that_torch_does_not_have_is_refused(tmp_path):
     np.save(tmp_path / "points.npy", np.zeros((3, 2), dtype=np.longdouble))
     with pytest.raises(ValueError, match="save it as float64"):
-        stream(lambda elements: elements, tmp_path / "points.npy")
+        open_source(tmp_path / "points.npy")
 
 
 def test_readers_of_a_path_name_it(tmp_path):
