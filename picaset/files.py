@@ -1,26 +1,80 @@
-"""Atomic file output, and JSON input and output with clear errors.
+"""Files: durable output, names that cannot leave a folder, and JSON that is checked against a schema when it is read.
 
-atomic_write            an interruption or a full disk leaves the old file or the new one, never half of one
-read_json               a JSON object from a file
-to_json, from_json      dataclasses and typed values as JSON, and back with a check of every name and type
+synced_write, atomic_write    on return the content is on the disk; a crash leaves the old file or the new one
+create_folder                 on return the folder and its parents are on the disk
+check_name, check_no_links    a name, or an entry of a folder, that would lead out of the folder is an error
+read_json                     a JSON object of limited size and depth
+to_json, from_json            dataclasses and typed values as JSON, and back with a check of every name and type
+read_value                    a JSON value as the value of a type annotation, such as a TypedDict
 """
 
 import dataclasses
 import difflib
 import json
+import math
 import os
+import re
+import reprlib
 import threading
 import types
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+
+MAX_JSON_BYTES = 256_000_000
+MAX_JSON_DEPTH = 100
+MAX_NAME_LENGTH = 100
+LARGEST_INTEGER = 2**63 - 1
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+
+Measured = Annotated[float, "measured"]
+"""A number in a schema that may be NaN or infinite; ``float`` must be finite."""
+
+short = reprlib.Repr()
+short.maxstring = short.maxother = 100
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def shown(value: Any) -> str:
+    """Return the representation of a value from a file, of limited length and depth.
+
+    Example:
+        >>> shown({"name": "a"}), shown([[[[[[[[1]]]]]]]])
+        ("{'name': 'a'}", '[[[[[[[...]]]]]]]')
+    """
+    return short.repr(value)
+
+
+def check_name(name: str, *, where: str, what: str = "name") -> str:
+    """Return a name from a file that becomes part of a path; raise an error unless it is one plain component.
+
+    Example:
+        >>> check_name("../x", where="f.json")
+        Traceback (most recent call last):
+            ...
+        ValueError: f.json: name must be letters, digits, '.', '_' or '-', at most 100, the first no mark; got '../x'.
+    """
+    if len(name) > MAX_NAME_LENGTH or not NAME.fullmatch(name):
+        raise ValueError(
+            f"{where}: {what} must be letters, digits, '.', '_' or '-', at most {MAX_NAME_LENGTH}, the first no "
+            f"mark; got {shown(name)}."
+        )
+    return name
+
+
+def check_no_links(folder: Path) -> None:
+    """Raise an error if the folder, which may itself be a link, contains a symbolic link at any depth."""
+    for path, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            if (entry := Path(path) / name).is_symlink():
+                raise ValueError(f"{entry} is a symbolic link, which may lead anywhere; replace it by a copy.")
+
+
+def read_json(path: Path, *, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """Return the JSON object in a file.
 
-    A ``ValueError`` that names the file is raised if the content is not JSON, is cut short, or is not an object.
+    A ``ValueError`` that names the file is raised if the content is not JSON, is cut short, is too large or too deeply
+    nested, or is not an object.
 
     Example:
         >>> import tempfile
@@ -29,20 +83,61 @@ def read_json(path: Path) -> dict[str, Any]:
         >>> read_json(path)
         {'steps': 3}
     """
+    if (size := path.stat().st_size) > max_bytes:
+        raise ValueError(f"{path} must be JSON of at most {max_bytes} bytes; got {size}. Is it the right file?")
     try:
-        content = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error}); was it cut short?") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a JSON object; got {type(content).__name__}. Is it the right file?")
     return cast(dict[str, Any], content)
 
 
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text; a ``ValueError`` is raised if it is nested too deeply to be used safely."""
+    too_deep = f"it is nested more than {MAX_JSON_DEPTH} levels deep"
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError(too_deep) from None
+    level: list[Any] = [[content]]
+    for _ in range(MAX_JSON_DEPTH + 2):
+        items = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [item for values in items for item in values if isinstance(item, dict | list)]
+        if not level:
+            return content
+    raise ValueError(too_deep)
+
+
+def sync_folder(path: Path) -> None:
+    """Sync the entries of a folder to disk: files created, renamed and removed in it."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def synced_write(path: Path, content: bytes, *, mode: Literal["wb", "ab"] = "wb") -> None:
+    """Write or append to a file and sync it to disk, with its entry in the folder if it is new."""
+    is_new = not path.exists()
+    with path.open(mode) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    if is_new:
+        sync_folder(path.parent)
+
+
 def create_folder(path: Path) -> Path:
-    """Create a folder and its parents if they do not exist, and return its path."""
-    if (file := next((part for part in (path, *path.parents) if part.is_file()), None)) is not None:
+    """Create a folder and its parents if they do not exist, sync them to disk, and return the path."""
+    missing = [part for part in (path, *path.parents) if not part.is_dir()]
+    if (file := next((part for part in missing if part.exists()), None)) is not None:
         raise ValueError(f"{file} is a file; a folder is needed to write to.")
     path.mkdir(parents=True, exist_ok=True)
+    for part in reversed(missing):
+        sync_folder(part.parent)
     return path
 
 
@@ -64,6 +159,7 @@ def atomic_write(path: Path) -> Generator[Path]:
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
+        sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -97,7 +193,7 @@ def from_json(kind: type[Settings], values: Any, *, where: str) -> Settings:
         ValueError: size.json: there is no field 'widht'; did you mean 'width'?
     """
     if not isinstance(values, Mapping):
-        raise ValueError(f"{where} must be an object with fields; got {values!r}.")
+        raise ValueError(f"{where} must be an object with fields; got {shown(values)}.")
     hints = get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(cast(Any, kind))]
     fields = dict[str, Any]()
@@ -111,14 +207,42 @@ def from_json(kind: type[Settings], values: Any, *, where: str) -> Settings:
 
 
 def read_value(value: Any, hint: Any, *, where: str, name: str) -> Any:
-    """Return a JSON value as the Python value of a type annotation, or raise an error that names both."""
+    """Return a JSON value as the Python value of a type annotation, or raise an error that names both.
+
+    An object may be annotated as a ``TypedDict``, whose required keys must be there; other keys are left as they are.
+
+    Example:
+        >>> read_value({"a": [1, "x"]}, dict[str, list[int]], where="f.json", name="counts")
+        Traceback (most recent call last):
+            ...
+        ValueError: f.json: counts.a[1] must be a whole number; got 'x'.
+    """
     if isinstance(hint, type) and hasattr(hint, "from_json"):
         return cast(Any, hint).from_json(value, where=f"{where}, {name}")
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return from_json(hint, value, where=f"{where}, {name}")
+    what = f"{where}: {name}" if name else where
+    if is_typeddict(hint) or get_origin(hint) is dict:
+        if not isinstance(value, dict):
+            raise ValueError(f"{what} must be an object; got {shown(value)}.")
+        fields = cast(dict[str, Any], value)
+        if is_typeddict(hint):
+            hints = get_type_hints(hint, include_extras=True)
+            for key in sorted(hint.__required_keys__ - fields.keys()):
+                raise ValueError(f"{what} lacks {key!r}; was it written by another program?")
+        else:
+            hints = dict.fromkeys(fields, get_args(hint)[1])
+        read = dict(fields)
+        for key in fields.keys() & hints.keys():
+            inside = f"{name}.{shown(key)[1:-1]}".removeprefix(".")
+            read[key] = read_value(fields[key], hints[key], where=where, name=inside)
+        return read
+    if get_origin(hint) is list and isinstance(value, list):
+        items = enumerate(cast(list[Any], value))
+        return [read_value(item, get_args(hint)[0], where=where, name=f"{name}[{index}]") for index, item in items]
     if not fits(value, hint):
-        raise ValueError(f"{where}: {name} must be {describe_type(hint)}; got {value!r}.")
-    if hint is float:
+        raise ValueError(f"{what} must be {describe_type(hint)}; got {shown(value)}.")
+    if hint in (float, Measured):
         return float(value)
     return tuple(cast(list[Any], value)) if isinstance(value, list) else value
 
@@ -127,9 +251,9 @@ def check_known(name: str, names: Iterable[str], *, where: str, what: str) -> No
     """Raise an error with the closest match if ``name`` is not one of ``names``."""
     names = list(names)
     if name not in names:
-        close = difflib.get_close_matches(name, names, n=1)
+        close = difflib.get_close_matches(name[:MAX_NAME_LENGTH], names, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"{what}s are {', '.join(names)}."
-        raise ValueError(f"{where}: there is no {what} {name!r}; {hint}")
+        raise ValueError(f"{where}: there is no {what} {shown(name)}; {hint}")
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -149,10 +273,12 @@ def fits(value: Any, hint: Any) -> bool:
             and len(kinds) == len(cast(list[Any], value))
             and all(fits(item, kind) for item, kind in zip(cast(list[Any], value), kinds, strict=True))
         )
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+    if get_origin(hint) is dict:
+        return isinstance(value, dict) and all(fits(item, get_args(hint)[1]) for item in cast(Any, value).values())
+    if hint in (int, float, Measured):
+        if not isinstance(value, int if hint is int else int | float) or isinstance(value, bool):
+            return False
+        return abs(value) <= LARGEST_INTEGER if isinstance(value, int) else hint is Measured or math.isfinite(value)
     return isinstance(value, hint)
 
 
@@ -160,5 +286,11 @@ def describe_type(hint: Any) -> str:
     """Describe the type of an annotation for an error message."""
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(repr, get_args(hint)))
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+    names = {
+        int: "a whole number",
+        float: "a finite number",
+        Measured: "a number",
+        bool: "true or false",
+        str: "a string",
+    }
     return names.get(hint, f"of class {hint.__name__}" if isinstance(hint, type) else str(hint))

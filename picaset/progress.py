@@ -11,8 +11,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from picaset.terminal import Terminal, say
 
 
 @runtime_checkable
@@ -84,7 +85,7 @@ class Bars(Counter):
         self.progress.update(self.tasks[-1], completed=self.completed, status=status, note=note)
 
     def say(self, line: str) -> None:
-        self.progress.console.print(line, highlight=False)
+        self.progress.console.print(line)
 
 
 class Lines(Counter):
@@ -104,7 +105,7 @@ class Lines(Counter):
         self.say(f"{self.title}: step {self.completed} of {total}, {note}, {rate:.1f} steps/s, {left:.0f} s left")
 
     def say(self, line: str) -> None:
-        print(line, flush=True)
+        say(line)
 
 
 @contextmanager
@@ -114,19 +115,19 @@ def watch_passes(enabled: bool) -> Generator[Watcher]:
         yield Silent()
         return
     columns = [
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[status]}"),
         TimeRemainingColumn(),
     ]
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=Terminal(stderr=True)) as progress:
         yield Bars(progress, lambda completed, rate: f"{completed:,} elements", title="pass {number}, {name}")
 
 
 @contextmanager
 def watch_steps(title: str, *, first: int, steps: int, silent: bool) -> Generator[Watcher]:
     """Show the steps of a training from ``first`` on: a bar in a terminal, plain lines elsewhere."""
-    console = Console()
+    console = Terminal()
     if silent:
         yield Silent()
     elif not console.is_terminal:
@@ -135,8 +136,8 @@ def watch_steps(title: str, *, first: int, steps: int, silent: bool) -> Generato
         yield lines
     else:
         columns = [
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[status]}"),
-            TextColumn("{task.fields[note]}"), TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"), TextColumn("{task.fields[note]}", markup=False), TimeRemainingColumn(),
         ]  # fmt: skip
         with Progress(*columns, console=console) as progress:
             bars = Bars(progress, lambda completed, rate: f"{rate:.1f} steps/s")

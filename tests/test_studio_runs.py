@@ -22,7 +22,7 @@ def test_a_run_with_a_broken_file_is_told_and_the_others_are_shown(tmp_path):
         assert sorted(runs) == ["cut", "foreign", "odd", "whole"]
         assert runs["cut"]["problem"].startswith("result.json is not JSON")
         assert runs["foreign"]["problem"].startswith("config.json does not describe an experiment")
-        assert "a file has unexpected content" in runs["odd"]["problem"]
+        assert runs["odd"]["problem"] == "metrics.jsonl: line 2 must be an object; got [1, 2]."
         assert runs["whole"] | {"version": ""} == {
             "name": "whole", "kind": "clustering", "finished": True, "step": 6000, "steps": 6000,
             "score": pytest.approx(-1.6085, abs=1e-3), "version": "", "problem": None,

@@ -1,6 +1,7 @@
 """The command line: one file per command."""
 
 import inspect
+import io
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Protocol, Union, cast, runtime_checkable
@@ -22,6 +23,7 @@ from picaset.cli.train import Train
 from picaset.cli.train_clusterer import TrainClusterer
 from picaset.cli.version import Version
 from picaset.extras import MissingExtraError
+from picaset.terminal import say
 
 
 @runtime_checkable
@@ -51,14 +53,17 @@ COMMANDS: dict[str, type[Command]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; an expected error is printed as one line, without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without a character shows its code
+            stream.reconfigure(errors="backslashreplace")
     command = parse(arguments)
     try:
         return command.run()
     except (MissingExtraError, OSError, ValueError) as error:
-        print(f"picaset: {format_error(error)}", file=sys.stderr)
+        say(f"picaset: {format_error(error)}", error=True)
         return 1
     except KeyboardInterrupt as interrupt:
-        print(f"picaset: {str(interrupt) or 'stopped'}", file=sys.stderr)
+        say(f"picaset: {str(interrupt) or 'stopped'}", error=True)
         return 130
 
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from picaset.estimators.mixture_plot import MAX_PANELS, Panel, draw_mixtures
 from picaset.extras import require
 from picaset.tables.table import fits_in_memory, open_large_table, read_table
+from picaset.terminal import Terminal, say
 
 MAX_PRINTED = 20
 """Largest number of sets whose components are printed."""
@@ -92,9 +92,7 @@ class Cluster:
             self.draw(clustered)
         comparison = compare_with_scikit_learn(clustered) if self.compare else None
         if self.json:
-            print(
-                json.dumps({"mixtures": clustered.parameters(), "seconds": clustered.seconds, "compared": comparison})
-            )
+            say(json.dumps({"mixtures": clustered.parameters(), "seconds": clustered.seconds, "compared": comparison}))
         else:
             self.print_result(clustered, comparison)
         return 0
@@ -105,7 +103,7 @@ class Cluster:
         for name, is_set in (("set", self.set is not None), ("compare", self.compare)):
             if is_set:
                 raise ValueError(f"--{name} needs the whole table in memory, and {path} is read in chunks.")
-        bar = not self.json and Console(stderr=True).is_terminal
+        bar = not self.json and Terminal(stderr=True).is_terminal
         table = open_large_table(path, self.columns, drop_missing=self.drop_missing)
         return cluster_file(table, estimator, progress=bar)
 
@@ -133,7 +131,7 @@ class Cluster:
         draw_mixtures(panels, clustered.columns, self.plot)
 
     def print_result(self, clustered: Any, comparison: dict[str, Any] | None) -> None:
-        console = Console(highlight=False)
+        console = Terminal()
         count = len(clustered.sets)
         dropped = f", {clustered.num_dropped} rows with missing values dropped" if clustered.num_dropped else ""
         console.print(

@@ -10,6 +10,7 @@ import tyro
 
 from picaset.lab.data.folders import use_data_root
 from picaset.lab.training.run_directory import RunDirectory
+from picaset.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class Evaluate:
         directory = RunDirectory.open(self.run_directory)
         task = directory.experiment.task
         result = task.evaluate(task.read_network(directory.network(self.which)))
-        print(json.dumps(result) if self.json else "\n".join(summary(result)))
+        say(json.dumps(result) if self.json else "\n".join(summary(result)))
         return 0
 
 

@@ -4,10 +4,10 @@ import json
 from dataclasses import dataclass
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
 from picaset.lab.experiments import Profile, experiment, names_of
+from picaset.terminal import Terminal, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Experiments:
         experiments = (experiment(name, profile=self.profile) for name in names_of(self.profile))
         distinct = list({setting.name: setting for setting in experiments}.values())
         if self.json:
-            print(json.dumps([setting.to_json() for setting in distinct]))
+            say(json.dumps([setting.to_json() for setting in distinct]))
             return 0
         table = Table(title=f"profile {self.profile}", box=SIMPLE, padding=(0, 1, 0, 0))
         table.add_column("name", no_wrap=True, min_width=max(len(setting.name) for setting in distinct))
@@ -39,5 +39,5 @@ class Experiments:
             parameters = sum(parameter.numel() for parameter in setting.task.build_network().parameters())
             training = setting.training
             table.add_row(setting.name, str(training.steps), str(training.batch_size), f"{parameters:,}")
-        Console().print(table)
+        Terminal().print(table)
         return 0

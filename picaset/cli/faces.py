@@ -4,11 +4,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from picaset.lab.networks.odd_one_out import odd_faces_network
 from picaset.lab.reports.odd_faces import draw_odd_faces, sample_scored_sets
+from picaset.terminal import Terminal, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +40,9 @@ class Faces:
         paths = draw_odd_faces(sets, self.out)
         found = sum(scored.was_found for scored in sets)
         if self.json:
-            print(json.dumps({"sets": len(sets), "found": found, "figures": [str(path) for path in paths]}))
+            say(json.dumps({"sets": len(sets), "found": found, "figures": [str(path) for path in paths]}))
             return 0
-        console = Console(highlight=False)
+        console = Terminal()
         table = Table()
         for name in ("all but one have", "odd face", "predicted", "probability"):
             table.add_column(name, justify="left" if name == "all but one have" else "right")
@@ -50,8 +51,11 @@ class Faces:
             table.add_row(pair, f"{scored.odd + 1}", f"{scored.chosen + 1}", f"{scored.scores.max():.2f}")
         console.print(table)
         console.print(
-            f"[bold]{found} of {len(sets)}[/] odd faces found in sets of {self.size}; guessing finds 1 in {self.size}"
+            Text.assemble(
+                (f"{found} of {len(sets)}", "bold"),
+                f" odd faces found in sets of {self.size}; guessing finds 1 in {self.size}",
+            )
         )
         for path in paths:
-            console.print(f"[bold]Figure[/]  {path}")
+            console.print(Text.assemble(("Figure", "bold"), f"  {path}"))
         return 0

@@ -9,6 +9,7 @@ import tyro
 
 from picaset.lab.data.folders import use_data_root
 from picaset.lab.reports.look import look
+from picaset.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +45,8 @@ class Look:
         out = self.out or Path("look") / self.run_directory.resolve().name
         figures = look(self.run_directory, out, which=self.which, category=self.category, seed=self.seed)
         if self.json:
-            print(json.dumps({"figures": [str(path) for paths in figures.values() for path in paths]}))
+            say(json.dumps({"figures": [str(path) for paths in figures.values() for path in paths]}))
             return 0
         for caption, paths in figures.items():
-            print(f"{', '.join(map(str, paths))}\n  {caption}")
+            say(f"{', '.join(map(str, paths))}\n  {caption}")
         return 0

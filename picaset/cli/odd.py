@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from picaset.extras import require
 from picaset.tables.table import read_table
+from picaset.terminal import Terminal, say
 
 MAX_PRINTED = 20
 """Largest number of sets that are printed."""
@@ -73,13 +73,13 @@ class Odd:
             result.write(self.scores)
         entries = result.most_suspicious()
         if self.json:
-            print(json.dumps({"sets": entries}))
+            say(json.dumps({"sets": entries}))
         else:
             self.print_result(entries, result.columns)
         return 0
 
     def print_result(self, entries: list[dict[str, Any]], columns: Any) -> None:
-        console = Console(highlight=False)
+        console = Terminal()
         console.print(
             f"{len(entries)} sets, features {', '.join(columns)}; a score above 0 means more likely odd than not"
         )

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
-from rich.console import Console
 from torch import Tensor
 
 from picaset.files import atomic_write
@@ -17,6 +16,7 @@ from picaset.large.stream import stream
 from picaset.networks.pretrained import PretrainedNetwork, read_description
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 from picaset.operators.mixture import Mixture
+from picaset.terminal import Terminal, say
 
 NETWORKS: dict[str, type[PretrainedNetwork]] = {
     network.__name__: network for network in (DeepSets, MixtureNetwork, Picaso, SetTransformer)
@@ -49,7 +49,7 @@ class Pool:
     @torch.no_grad()
     def run(self) -> int:
         network = read_network(self.checkpoint)
-        bar = not self.json and Console(stderr=True).is_terminal
+        bar = not self.json and Terminal(stderr=True).is_terminal
         try:
             result = stream(network, self.file, self.chunk, transform=self.check_finite, progress=bar)
         except (TypeError, RuntimeError) as error:
@@ -60,7 +60,7 @@ class Pool:
                 np.save(written, prediction.numpy())
         rows = [[float(value) for value in row] for row in prediction]
         lines = ("  ".join(f"{value: .5g}" for value in row) for row in rows)
-        print(json.dumps({"prediction": rows}) if self.json else "\n".join(lines))
+        say(json.dumps({"prediction": rows}) if self.json else "\n".join(lines))
         return 0
 
     def check_finite(self, elements: Tensor) -> Tensor:

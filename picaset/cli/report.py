@@ -1,18 +1,18 @@
 """``picaset report``"""
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
+from rich.text import Text
 
 from picaset.lab.experiments.tables import tables_named
 from picaset.lab.reports.records import COMMITTED, Record, describe_origin
 from picaset.lab.reports.reproduction import choose_records, write_report
+from picaset.terminal import Terminal, say
 
 RUNS = Path("runs")
 """Default folder of a user's runs."""
@@ -66,19 +66,19 @@ def write_and_print(
     report = write_report(records, folders, out, origin=origin, on_skip=warn)
     if as_json:
         figures = [str(path) for path in report.figures]
-        print(json.dumps({"page": str(report.page), "figures": figures, "origin": origin}))
+        say(json.dumps({"page": str(report.page), "figures": figures, "origin": origin}))
         return
-    console = Console()
+    console = Terminal()
     if not console.is_terminal:
-        console = Console(width=1000)  # a pipe has no width to fit into
-    console.print(origin, highlight=False, markup=False)
+        console = Terminal(width=1000)  # a pipe has no width to fit into
+    console.print(origin)
     for name in names:
         if not report.tables[name]:
-            console.print(f"{name}: none of these runs belongs to it", highlight=False)
+            console.print(f"{name}: none of these runs belongs to it")
         for table in report.tables[name]:
             table.print(console)
-    console.print(f"[bold]Page[/]  {report.page}")
+    console.print(Text.assemble(("Page", "bold"), f"  {report.page}"))
 
 
 def warn(line: str) -> None:
-    print(f"picaset: {line}", file=sys.stderr)
+    say(f"picaset: {line}", error=True)

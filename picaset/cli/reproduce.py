@@ -20,6 +20,7 @@ from picaset.lab.reports.reproduction import find_reportable
 from picaset.lab.tasks.clustering import evaluate_scikit_learn
 from picaset.lab.training.loop import resume, start
 from picaset.lab.training.run_directory import describe_environment, run_name
+from picaset.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ class Reproduce:
 
     def say(self, line: str) -> None:
         if not self.json:
-            print(line)
+            say(line)
 
     def train_row(self, name: str, seed: int) -> None:
         path = self.runs / run_name(name, self.profile, seed)

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from picaset.files import create_folder
 from picaset.lab.reports.template_walk import draw_template_walk, walk_through_mixture
 from picaset.operators.picaso import PicasoPool
 from picaset.sets import SetBatch
+from picaset.terminal import Terminal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class Tour:
     @torch.no_grad()
     def run(self) -> int:
         create_folder(self.out)
-        console = Console(highlight=False)
+        console = Terminal()
         generator = torch.Generator().manual_seed(self.seed)
         sets = [torch.randn(size, 16, generator=generator) for size in (700, 41, 5, 1, 0)]
         torch.manual_seed(self.seed)  # pyright: ignore[reportUnknownMemberType]
@@ -41,15 +42,15 @@ class Tour:
         print_pooling(pool, sets, console)
         agrees = print_invariances(pool, sets, generator, console)
         for path in draw_template_walk(walk_through_mixture(seed=self.seed), self.out):
-            console.print(f"[bold]Figure[/]  {path}")
+            console.print(Text.assemble(("Figure", "bold"), f"  {path}"))
         return 0 if agrees else 1
 
 
-def print_pooling(pool: PicasoPool, sets: list[torch.Tensor], console: Console) -> None:
+def print_pooling(pool: PicasoPool, sets: list[torch.Tensor], console: Terminal) -> None:
     """Pool sets of different sizes in one call, and print the shapes."""
     batch = SetBatch.from_list(sets)
     pooled = pool(batch)
-    console.print("[bold]PicasoPool(16, num_templates=4, num_heads=2)[/] on one batch of sets")
+    console.print(Text.assemble(("PicasoPool(16, num_templates=4, num_heads=2)", "bold"), " on one batch of sets"))
     table = Table()
     table.add_column("set of", justify="right")
     table.add_column("pooled to")
@@ -60,7 +61,9 @@ def print_pooling(pool: PicasoPool, sets: list[torch.Tensor], console: Console) 
     console.print(table)
 
 
-def print_invariances(pool: PicasoPool, sets: list[torch.Tensor], generator: torch.Generator, console: Console) -> bool:
+def print_invariances(
+    pool: PicasoPool, sets: list[torch.Tensor], generator: torch.Generator, console: Terminal
+) -> bool:
     """Print how much the result changes under each invariance; return whether all are within rounding."""
     elements, mask = SetBatch.from_list(sets).to_padded()
     expected = pool(elements, mask)
@@ -72,7 +75,7 @@ def print_invariances(pool: PicasoPool, sets: list[torch.Tensor], generator: tor
         "packed without padding": pool(SetBatch.from_list(sets)),
         "one set at a time": torch.cat([pool(elements[None]) for elements in sets]),
     }
-    console.print("[bold]Invariances[/]: changes of the input that must not change the result")
+    console.print(Text.assemble(("Invariances", "bold"), ": changes of the input that must not change the result"))
     table = Table()
     table.add_column("change")
     table.add_column("largest difference", justify="right")

@@ -12,6 +12,7 @@ from picaset.lab.experiments import Profile, experiment
 from picaset.lab.training.experiment import Experiment
 from picaset.lab.training.loop import Launch, is_first_process, resume, start
 from picaset.lab.training.run_directory import RunDirectory, run_name
+from picaset.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +83,14 @@ class Train:
             if is_first_process():
                 RunDirectory.check_new(path)  # before generating data, which may take minutes
                 if not self.json:
-                    print(f"{chosen.name}: {chosen.task.describe_data()}")
+                    say(f"{chosen.name}: {chosen.task.describe_data()}")
             result = start(chosen, path, **options)
         if not is_first_process():  # only one of the processes prints
             return 0
         if self.json:
-            print(json.dumps({"run": str(path), **result}))
+            say(json.dumps({"run": str(path), **result}))
         else:
-            print(f"{path}: best score {result['best_score']:.4f} after {result['seconds']:.0f} s")
+            say(f"{path}: best score {result['best_score']:.4f} after {result['seconds']:.0f} s")
         return 0
 
     def build_experiment(self) -> Experiment:

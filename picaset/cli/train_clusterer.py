@@ -8,6 +8,7 @@ from picaset.lab.experiments import Profile
 from picaset.lab.experiments.clustering import clusterer
 from picaset.lab.training.loop import Launch, resume, start
 from picaset.lab.training.run_directory import run_name
+from picaset.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,5 +43,5 @@ class TrainClusterer:
             resume(path, **launch)
         else:
             start(experiment, path, **launch)
-        print(f"Registered for AmortizedMixture: {register_proposer(path / 'checkpoints' / 'best')}")
+        say(f"Registered for AmortizedMixture: {register_proposer(path / 'checkpoints' / 'best')}")
         return 0

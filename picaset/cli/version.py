@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from picaset import __version__
+from picaset.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +24,7 @@ class Version:
 
     def run(self) -> int:
         versions = installed_versions()
-        print(
-            json.dumps(versions) if self.json else "\n".join(f"{name} {version}" for name, version in versions.items())
-        )
+        say(json.dumps(versions) if self.json else "\n".join(f"{name} {version}" for name, version in versions.items()))
         return 0
 
 

@@ -1,7 +1,6 @@
 """Detection of the elements that do not belong to their set, with the scikit-learn API."""
 
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -19,6 +18,7 @@ from picaset.estimators.synthetic_anomalies import MIN_SIZE, Examples, labelled_
 from picaset.estimators.validation import check_above_zero, draw_seed, read_sets, seeded_torch
 from picaset.networks.element_scorer import ElementPool, ElementScorer
 from picaset.sets import SetBatch
+from picaset.terminal import say
 
 Floats = NDArray[np.float64]
 ANOMALY_RATE = 0.85
@@ -172,7 +172,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
             if self.verbose and (step in (1, self.max_iter) or step % print_every == 0):
                 seconds = (time.monotonic() - start) / step * (self.max_iter - step)
                 remaining = f", about {seconds:.0f} s to go" if step > 1 else ""
-                print(f"step {step} of {self.max_iter}, loss {losses[-1]:.3f}{remaining}", file=sys.stderr, flush=True)
+                say(f"step {step} of {self.max_iter}, loss {losses[-1]:.3f}{remaining}", error=True)
         network.eval()
         return losses
 

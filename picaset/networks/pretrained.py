@@ -3,7 +3,8 @@
     FOLDER/config.json          format, format version, class name, constructor arguments
     FOLDER/model.safetensors    weights
 
-Loading never runs code from the folder, so one from an untrusted source is safe to load.
+Loading never runs code from the folder, so one from an untrusted source is safe to load: arguments are checked by name,
+type and magnitude, the network must not be larger than the weights beside it, and the weights must be finite.
 
     Configurable         a module that records its constructor arguments as ``config``
     PretrainedNetwork    a configurable network with ``save_pretrained`` and ``from_pretrained``
@@ -13,17 +14,28 @@ Loading never runs code from the folder, so one from an untrusted source is safe
 import inspect
 import json
 import os
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, cast, get_args, get_origin, get_type_hints
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from picaset.files import atomic_write, check_known, create_folder, describe_type, read_json, read_value, to_json
+from picaset.files import atomic_write, check_known, create_folder, describe_type, read_json, read_value, shown, to_json
+
+MAX_PARAMETERS = 10_000
+"""Largest number of parameter tensors of a network that a file describes."""
+MAX_WEIGHTS = 2**30
+"""Largest number of weights of a network that a file describes."""
+MAX_STEPS = 1000
+"""Largest number of steps or iterations that a file may ask for: they have no weights to be compared with."""
 
 CLASSES: dict[str, type["Configurable"]] = {}
 """Every configurable class by name."""
@@ -115,8 +127,9 @@ class ModuleConfig:
             if isinstance(value, cls):
                 check_subclass(value.name, hints[key], where=where, name=key)
                 values[key] = value
-            else:
+            elif key not in defaults or value != defaults[key]:
                 values[key] = read_value(value, hints[key], where=where, name=key)
+                check_magnitude(values[key], where=where, name=key)
         missing = [key for key in hints if key not in values and key not in optional(name)]
         if missing:
             raise ValueError(f"{where}: the argument {missing[0]!r} is missing.")
@@ -137,8 +150,12 @@ class ModuleConfig:
         return self.checked(self.name, dict(self.arguments) | changes, where=self.name)
 
     def build(self) -> Any:
-        """Build the module, with random weights."""
-        values = {key: value.build() if isinstance(value, ModuleConfig) else value for key, value in self.arguments}
+        """Build the module, with random weights; one that is too large to be meant is an error."""
+        check_size(self.construct, MAX_PARAMETERS, MAX_WEIGHTS, limit=f"{MAX_WEIGHTS} weights, the largest allowed")
+        return self.construct()
+
+    def construct(self) -> Any:
+        values = {key: value.construct() if isinstance(value, ModuleConfig) else value for key, value in self.arguments}
         return CLASSES[self.name](**values)
 
     def to_json(self) -> dict[str, Any]:
@@ -148,12 +165,40 @@ class ModuleConfig:
     def from_json(cls, values: Any, *, where: str) -> "ModuleConfig":
         """Read a description; an unknown class, an unknown argument or a value of the wrong type is an error."""
         if not isinstance(values, dict) or not isinstance(cast(dict[str, Any], values).get("class"), str):
-            raise ValueError(f'{where} must be an object with "class" and "arguments"; got {values!r}.')
+            raise ValueError(f'{where} must be an object with "class" and "arguments"; got {shown(values)}.')
         name, arguments = cast(str, values["class"]), cast(dict[str, Any], values).get("arguments", {})
         check_known(name, CLASSES, where=where, what="module")
         if not isinstance(arguments, dict):
-            raise ValueError(f"{where}: arguments must be an object; got {arguments!r}.")
+            raise ValueError(f"{where}: arguments must be an object; got {shown(arguments)}.")
         return cls.checked(name, cast(dict[str, Any], arguments), where=where)
+
+
+def check_magnitude(value: Any, *, where: str, name: str) -> None:
+    """Raise an error if an argument from a file asks for more steps than can be meant."""
+    if isinstance(value, int) and value > MAX_STEPS and name.endswith(("steps", "iterations")):
+        raise ValueError(f"{where}: {name} must be at most {MAX_STEPS}; got {value}.")
+
+
+def check_size(build: Callable[[], nn.Module], num_parameters: int, num_weights: int, *, limit: str) -> None:
+    """Raise an error as soon as a network that is being built exceeds a size; nothing is allocated for it."""
+    thread, parameters, weights = threading.get_ident(), 0, 0
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal parameters, weights
+        if parameter is None or threading.get_ident() != thread:
+            return
+        parameters, weights = parameters + 1, weights + parameter.numel()
+        if parameters > num_parameters or weights > num_weights:
+            raise ValueError(f"it describes a network of more than {limit}; was it changed?")
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        with torch.device("meta"):
+            build()
+    except (RuntimeError, MemoryError, OverflowError) as error:  # sizes whose product is no number of bytes
+        raise ValueError(f"it describes a network that cannot be built ({str(error).splitlines()[0]})") from None
+    finally:
+        hook.remove()
 
 
 def check_subclass(described: str, hint: Any, *, where: str, name: str) -> None:
@@ -224,15 +269,21 @@ class PretrainedNetwork(Configurable):
         name = description["network"]
         if name != cls.__name__:
             raise ValueError(
-                f"{cls.__name__}.from_pretrained: {directory} holds a {name}; load it with {name}.from_pretrained."
+                f"{cls.__name__}.from_pretrained: {directory} holds a {shown(name)[1:-1]}; load it with "
+                f"{shown(name)[1:-1]}.from_pretrained."
             )
         weights = read_weights(directory / "model.safetensors")
         try:
             config = description["config"]
             if description["format_version"] < FORMAT_VERSION:
                 config, weights = cls.upgrade(config, weights)
-            network = cls(**{key: build_argument(value, where=key) for key, value in config.items()})
-        except (KeyError, TypeError, ValueError) as error:
+            module = ModuleConfig.checked(name, config, where=name)
+            # A network a little larger than its weights may be built: load_weights says which of them differs.
+            num_weights = sum(tensor.numel() for tensor in weights.values())
+            limit = f"twice the {num_weights} weights in model.safetensors"
+            check_size(module.construct, 2 * len(weights) + 100, 2 * num_weights + 1_000_000, limit=limit)
+            network = module.construct()
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             reason = f"the argument {error} is missing" if isinstance(error, KeyError) else str(error)
             raise ValueError(
                 f"{cls.__name__}.from_pretrained: {directory / 'config.json'} does not fit the network: {reason}"
@@ -246,13 +297,6 @@ class PretrainedNetwork(Configurable):
         return config, weights
 
 
-def build_argument(argument: Any, *, where: str) -> Any:
-    """Return a constructor argument; the description of a module is built."""
-    if isinstance(argument, dict) and "class" in argument:
-        return ModuleConfig.from_json(argument, where=where).build()
-    return cast(Any, argument)
-
-
 def check_exists(path: Path) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(
@@ -260,6 +304,10 @@ def check_exists(path: Path) -> None:
         )
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; a network is a folder with config.json and model.safetensors.")
+    # The cache of the Hugging Face hub keeps files in blobs/ beside snapshots/, and a snapshot is a folder of links.
+    folder, target = path.parent.resolve(), path.resolve()
+    if target.parent not in (folder, folder.parent.parent / "blobs"):
+        raise ValueError(f"{path} is a symbolic link out of its folder, to {target}; replace it by a copy.")
 
 
 def read_description(path: Path) -> Description:
@@ -269,7 +317,7 @@ def read_description(path: Path) -> Description:
         raise ValueError(f'{path} is not the description of a picaset network: "format" must be "{FORMAT}".')
     if values.get("format_version") not in range(1, FORMAT_VERSION + 1):
         raise ValueError(
-            f"{path} has format version {values.get('format_version')}; this picaset reads versions 1 to "
+            f"{path} has format version {shown(values.get('format_version'))}; this picaset reads versions 1 to "
             f"{FORMAT_VERSION}. Install the picaset that wrote it."
         )
     if not isinstance(values.get("network"), str) or not isinstance(values.get("config"), dict):
@@ -278,15 +326,17 @@ def read_description(path: Path) -> Description:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file."""
     check_exists(path)
     try:
         return load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file ({error}); was it cut short?") from None
+    except (SafetensorError, LookupError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{path} is not a whole safetensors file ({reason}); was it cut short?") from None
 
 
 def load_weights(network: nn.Module, weights: dict[str, Tensor], *, source: str) -> None:
-    """Load weights into a network; all names and shapes must match."""
+    """Load weights into a network; all names and shapes must match, and all numbers be finite."""
     expected = network.state_dict()
     for name in sorted(expected.keys() | weights.keys()):
         ours, theirs = expected.get(name), weights.get(name)
@@ -295,10 +345,17 @@ def load_weights(network: nn.Module, weights: dict[str, Tensor], *, source: str)
                 f"{source} holds the weights of another network: {name} must {describe_shape(ours)}; "
                 f"in the file it would {describe_shape(theirs)}."
             )
+        if ours.is_floating_point() != (theirs.dtype in PRECISIONS):
+            raise ValueError(f"{source}: {name} must be {ours.dtype}; got {theirs.dtype}.")
+        if not bool(theirs.isfinite().all()) and bool(ours.isfinite().all()):
+            raise ValueError(f"{source}: {name} holds NaN or infinity; the file is damaged, or its training diverged.")
     precisions = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
     if len(precisions) == 1:
         network.to(precisions.pop())
     network.load_state_dict(weights)
+
+
+PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def describe_shape(tensor: Tensor | None) -> str:

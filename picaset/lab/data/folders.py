@@ -10,18 +10,17 @@ Generated and decoded data is written once, row by row, into a NumPy file, which
 
 import hashlib
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import track
 
 from picaset.extras import require
 from picaset.files import atomic_write
+from picaset.terminal import Terminal, say
 
 Item = TypeVar("Item")
 
@@ -103,9 +102,9 @@ def map_rows(path: Path) -> NDArray[Any]:
 
 def with_progress(items: list[Item], title: str) -> Iterator[Item]:
     """Yield the items while showing a progress bar in a terminal, or one line elsewhere."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if not console.is_terminal:
-        print(title, file=sys.stderr)
+        say(title, error=True)
         yield from items
         return
     yield from track(items, description=title, console=console, transient=True)

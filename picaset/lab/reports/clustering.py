@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from picaset.estimators.mixture_plot import Panel, draw_panel
 from picaset.figures import COLOURS, new_figure, write_figure
-from picaset.files import read_json
+from picaset.files import read_json, read_value
 from picaset.lab.data.gaussian_mixtures import benchmark_sets
 from picaset.lab.experiments.clustering import ABLATIONS, ROWS, TABLE_ROWS
 from picaset.lab.reports.curves import GRID, REFERENCE, draw_curves, draw_learning_curves
 from picaset.lab.reports.page import Figures, Reporter
 from picaset.lab.reports.published import TABLE_2, TABLE_2_ORACLE
 from picaset.lab.reports.records import Record, all_runs, hardware_of, runs_named, training_time
+from picaset.lab.reports.schemas import Baselines, ClusteringResult
 from picaset.lab.reports.table import Cell, Table, format_mean, group_digits, highest_mean, row_heading, score_cell
 from picaset.lab.tasks.clustering import MOVES, NUM_SHOWN, SHIFTS, Clustering
 
@@ -216,7 +217,10 @@ def read_baselines(folders: Sequence[Path], profile: str) -> list[dict[str, Any]
     """Read the scores of scikit-learn on the sets of a profile, from the first folder that has them."""
     for folder in folders:
         if (path := folder / baselines_file(profile)).is_file():
-            return read_json(path).get("rows", [])
+            rows = read_value(read_json(path), Baselines, where=str(path), name="")["rows"]
+            if any(len(row["moves"]) < len(SHIFTS) for row in rows):
+                raise ValueError(f"{path} must have scores for {len(SHIFTS)} shifts; remove it, and it is made again.")
+            return rows
     return []
 
 
@@ -341,7 +345,7 @@ CLUSTERING = Reporter(
     title="Clustering under shift",
     text="A network reads a set of points and predicts, in one pass, the mixture of four Gaussians that generated "
     "them. At test time the points are shifted to places where training had none.",
-    fields=("moves", "milliseconds_per_set", "shown"),
+    result=ClusteringResult,
     build_tables=build_tables,
     draw_figures=draw_figures,
 )

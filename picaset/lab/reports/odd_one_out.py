@@ -16,6 +16,7 @@ from picaset.lab.reports.odd_faces import draw_odd_faces, stored_sets
 from picaset.lab.reports.page import Figures, Reporter
 from picaset.lab.reports.published import TABLE_4, TABLE_4_GUESSING
 from picaset.lab.reports.records import Record, all_runs, alternatives, hardware_of, mean_minutes, runs_named
+from picaset.lab.reports.schemas import OddOneOutResult
 from picaset.lab.reports.table import Cell, Table, compare_rows, highest_mean, row_heading, score_cell
 from picaset.lab.tasks.odd_one_out import OddOneOut
 
@@ -250,7 +251,7 @@ ODD_ONE_OUT = Reporter(
     text="All images of a set but one share two attributes; that one has neither. A network reads the set and scores "
     "every image. AUROC and AUPR are over the images of all sets together; top 1 is the share of sets in which the odd "
     "image has the highest score.",
-    fields=("test", "random_guessing", "by_size", "data", "shown"),
+    result=OddOneOutResult,
     build_tables=build_tables,
     draw_figures=draw_figures,
 )

@@ -23,8 +23,8 @@ class Reporter:
     title: str
     text: str
     """What the task is, in a sentence or two."""
-    fields: Sequence[str]
-    """Fields that the result of a run must have."""
+    result: Any
+    """Schema of the part of a run's result that tables and figures need."""
     build_tables: Callable[[Sequence[Record], Sequence[Path]], list[Table]]
     """From runs of one profile, and the folders they were read from."""
     draw_figures: Callable[[Sequence[Record], Path], Figures]

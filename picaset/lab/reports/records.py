@@ -50,11 +50,10 @@ def find_records(folders: Iterable[Path], *, on_skip: OnSkip = lambda line: None
             path = config.parent
             try:
                 record = read_record(path)
-                if record is None:
-                    continue
-                check_fields(record)
-            except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            except (OSError, ValueError) as error:
                 on_skip(f"skipped {path}: {reason_of(error, path)}")
+                continue
+            if record is None:
                 continue
             first = records.setdefault(record.key, record)
             if first is not record and first.path.parent == path.parent:
@@ -69,23 +68,6 @@ def read_record(path: Path) -> Record | None:
     if result is None:
         return None
     return Record(path, directory.experiment, directory.environment, result, directory.metrics)
-
-
-def check_fields(record: Record) -> None:
-    """Raise a ValueError if a file lacks a field that every report needs."""
-    for name, value in (("name", record.experiment.name), ("profile", record.experiment.profile)):
-        if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - JSON that nobody has checked
-            raise ValueError(f"config.json: {name} must be a text; got {value!r}.")
-    require_fields(record.environment, ("commit", "hardware", "data"), file="environment.json")
-    require_fields(record.result, ("parameters", "seconds", "steps"), file="result.json")
-    for number, row in enumerate(record.metrics, start=1):
-        if not isinstance(row, dict) or "step" not in row:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f'metrics.jsonl: line {number} must be an object with a "step".')
-
-
-def require_fields(values: Mapping[str, Any], names: Iterable[str], *, file: str) -> None:
-    if missing := [name for name in names if name not in values]:
-        raise ValueError(f"{file} lacks {', '.join(map(repr, missing))}; was it written by another program?")
 
 
 def reason_of(error: Exception, path: Path) -> str:

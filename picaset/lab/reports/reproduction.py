@@ -6,15 +6,14 @@ Runs of different profiles differ in budget and data, so each profile has tables
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import quote
 
-from picaset.files import atomic_write
+from picaset.files import atomic_write, read_value
 from picaset.lab.reports.clustering import CLUSTERING
 from picaset.lab.reports.odd_one_out import ODD_ONE_OUT
 from picaset.lab.reports.page import Figures, Reporter, Section, write_page
-from picaset.lab.reports.records import COMMITTED, OnSkip, Record, find_records, profiles_of, reason_of, require_fields
+from picaset.lab.reports.records import COMMITTED, OnSkip, Record, find_records, profiles_of, reason_of
 from picaset.lab.reports.scenes import SCENES
-from picaset.lab.reports.table import Table
+from picaset.lab.reports.table import Table, escape_markdown
 from picaset.lab.reports.viewpoints import VIEWPOINTS
 
 REPORTERS: dict[str, Reporter] = {
@@ -25,8 +24,8 @@ REPORTERS: dict[str, Reporter] = {
 }
 """By task, in the order of the paper's tables."""
 
-DAMAGED = (ValueError, LookupError, TypeError, AttributeError)
-"""Errors that a result with missing or foreign values causes."""
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError)
+"""Errors that a result with values of the right types, and the wrong number or magnitude, causes."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,20 @@ def find_reportable(folders: Sequence[Path], *, on_skip: OnSkip = lambda line: N
     """Read the finished runs in the folders; skip those that no table can be built from."""
     records = list[Record]()
     for record in find_records(folders, on_skip=on_skip):
-        reporter = REPORTERS.get(record.experiment.kind)
         try:
-            if reporter is not None:
-                require_fields(record.result, reporter.fields, file="result.json")
-                reporter.build_tables([record], ())
+            check_reportable(record)
             records.append(record)
         except DAMAGED as error:
             on_skip(f"skipped {record.path}: {reason_of(error, record.path)}")
     return records
+
+
+def check_reportable(record: Record) -> None:
+    """Raise one of the errors in ``DAMAGED`` if no table can be built from a run."""
+    reporter = REPORTERS.get(record.experiment.kind)
+    if reporter is not None:
+        read_value(record.result, reporter.result, where="result.json", name="")
+        reporter.build_tables([record], ())
 
 
 def choose_records(
@@ -96,7 +100,7 @@ def write_report(
         for profile in profiles:
             if runs := select(records, kind, profile):
                 section = build_section(reporter, runs, folders, several_profiles=len(profiles) > 1)
-                subfolder = Path("figures") if len(profiles) == 1 else Path("figures") / folder_name(profile)
+                subfolder = Path("figures") if len(profiles) == 1 else Path("figures") / f"profile-{profile}"
                 try:
                     figures: Figures = reporter.draw_figures(runs, out / subfolder) if section.tables else {}
                 except DAMAGED as error:
@@ -133,13 +137,8 @@ def build_section(
         summary = "a few training steps each, to check that everything runs; the scores do not rank the methods."
     else:
         summary = tables[0].winners()
-    anchor = f"{reporter.table}-{folder_name(profile)}"
+    anchor = f"{reporter.table}-profile-{profile}"
     return Section(anchor, reporter.title + suffix, reporter.text, summary, tables)
-
-
-def folder_name(profile: str) -> str:
-    """Return a name that is valid in paths and addresses and differs for different profiles."""
-    return f"profile-{quote(profile, safe='')}"
 
 
 def all_tables(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
@@ -160,5 +159,10 @@ def select(records: Sequence[Record], kind: str, profile: str) -> list[Record]:
 
 def tables_to_markdown(tables: Sequence[Table]) -> str:
     """Format the tables as a Markdown document."""
-    parts = [f"## {table.title}\n\n{table.markdown()}\n" + "\n".join(table.notes) + "\n" for table in tables]
+    parts = [
+        f"## {escape_markdown(table.title)}\n\n{table.markdown()}\n"
+        + "\n".join(map(escape_markdown, table.notes))
+        + "\n"
+        for table in tables
+    ]
     return "# Tables\n\nMade from finished runs by `picaset report`.\n\n" + "\n".join(parts)

@@ -27,6 +27,7 @@ from picaset.lab.networks.scene_network import SceneNetwork
 from picaset.lab.reports.page import Figures, Reporter
 from picaset.lab.reports.published import TABLE_5
 from picaset.lab.reports.records import Record, all_runs, alternatives, runs_named, training_time
+from picaset.lab.reports.schemas import ScenesResult
 from picaset.lab.reports.table import Cell, Table, highest_mean, row_heading, score_cell
 from picaset.lab.tasks.scene_scores import SURE, Marks, mark
 from picaset.lab.tasks.scenes import SEEDS, SceneObjects
@@ -396,7 +397,7 @@ SCENES = Reporter(
     title="Objects in scenes",
     text="A network sees one image and predicts the set of its three to ten objects, each with position, shape, "
     "material, colour and size.",
-    fields=("average_precision", "by_steps", "shown"),
+    result=ScenesResult,
     build_tables=build_tables,
     draw_figures=draw_figures,
 )

@@ -1,16 +1,17 @@
 """Tables that print to a terminal, convert to Markdown and render as HTML, and the formatting of their cells."""
 
+import html
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rich.console import Console
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from picaset.lab.reports.records import Record
+from picaset.terminal import Terminal, printable
 
 
 @dataclass(frozen=True)
@@ -31,37 +32,34 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = field(default_factory=tuple)
 
-    def print(self, console: Console) -> None:
+    def print(self, console: Terminal) -> None:
         """Print as a grid, or row by row if the grid is wider than the console."""
-        grid = RichTable(title=escape(self.title), title_justify="left")
+        grid = RichTable(title=self.title, title_justify="left")
         for index, column in enumerate(self.columns):
             grid.add_column(column, justify="right" if index else "left")
         for row in self.rows:
-            grid.add_row(
-                *(f"{to_markup(cell)}\n[dim]{cell.published}[/]" if cell.published else to_markup(cell) for cell in row)
-            )
+            grid.add_row(*(styled(cell, before="\n") for cell in row))
         if console.measure(grid, options=console.options.update(max_width=10_000)).maximum > console.width:
             self.print_row_by_row(console)
         else:
-            console.print(grid, highlight=False)
+            console.print(grid)
         for note in self.notes:
-            console.print(f"[dim]{escape(note)}[/]", highlight=False)
+            console.print(Text(note, style="dim"))
 
-    def print_row_by_row(self, console: Console) -> None:
-        console.print(f"[italic]{escape(self.title)}[/]", highlight=False)
+    def print_row_by_row(self, console: Terminal) -> None:
+        console.print(Text(self.title, style="italic"))
         for name, *cells in self.rows:
             entries = [
-                (f"{column}: " if column else "")
-                + to_markup(cell)
-                + (f" [dim]({cell.published})[/]" if cell.published else "")
+                Text.assemble(f"{column}: " if column else "", styled(cell, before=" (", after=")"))
                 for column, cell in zip(self.columns[1:], cells, strict=True)
                 if cell.found
             ]
-            console.print(Padding(f"[underline]{name.found}[/] {'; '.join(entries)}", (0, 0, 0, 2)), highlight=False)
+            line = Text.assemble((name.found, "underline"), " ", Text("; ").join(entries))
+            console.print(Padding(line, (0, 0, 0, 2)))
 
     def markdown(self) -> str:
         lines = [
-            "| " + " | ".join(self.columns) + " |",
+            "| " + " | ".join(map(escape_markdown, self.columns)) + " |",
             "|" + "---|" * len(self.columns),
             *("| " + " | ".join(to_markdown(cell) for cell in row) + " |" for row in self.rows),
         ]
@@ -85,14 +83,26 @@ class Table:
         return f"Highest mean: {', '.join(counts)}."
 
 
-def to_markup(cell: Cell) -> str:
-    """Format a cell for rich."""
-    return f"[bold]{cell.found}[/]" if cell.best else cell.found
+def styled(cell: Cell, *, before: str, after: str = "") -> Text:
+    """Format a cell for the terminal; the published value stands between two texts."""
+    found = Text(cell.found, style="bold" if cell.best else "")
+    return Text.assemble(found, (before + cell.published + after, "dim")) if cell.published else found
 
 
 def to_markdown(cell: Cell) -> str:
-    text = f"**{cell.found}**" if cell.best else cell.found
-    return f"{text} ({cell.published})" if cell.published else text
+    found = escape_markdown(cell.found)
+    text = f"**{found}**" if cell.best else found
+    return f"{text} ({escape_markdown(cell.published)})" if cell.published else text
+
+
+def escape_markdown(text: str) -> str:
+    """Return a text as it is shown in Markdown: no HTML, no cell separator, no line break.
+
+    Example:
+        >>> escape_markdown("a|b <img src=x>")
+        'a\\\\|b &lt;img src=x&gt;'
+    """
+    return html.escape(printable(" ".join(text.split("\n"))), quote=False).replace("|", "\\|")
 
 
 def format_mean(values: Sequence[float], *, digits: int = 3) -> str:

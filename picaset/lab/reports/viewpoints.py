@@ -20,6 +20,7 @@ from picaset.lab.reports.look import draw_toy_attention, look
 from picaset.lab.reports.page import Figures, Reporter
 from picaset.lab.reports.published import TABLE_3
 from picaset.lab.reports.records import Record, alternatives, hardware_of, mean_minutes, runs_named
+from picaset.lab.reports.schemas import ViewpointsResult
 from picaset.lab.reports.table import Cell, Table, compare_rows, count_seeds, group_digits, row_heading, score_cell
 from picaset.lab.tasks.viewpoints import Viewpoints
 from picaset.lab.training.experiment import Training
@@ -250,7 +251,7 @@ VIEWPOINTS = Reporter(
     text="A network sees a toy, as a set of 64 patches or (capsules and ours) as an image, and predicts its category. "
     "Training covers a third of the azimuths or of the elevations; the test has other toys, from the remaining "
     "viewpoints and from those of training.",
-    fields=("accuracy", "examples", "by_viewpoint"),
+    result=ViewpointsResult,
     build_tables=build_tables,
     draw_figures=draw_figures,
 )

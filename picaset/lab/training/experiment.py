@@ -1,16 +1,20 @@
 """Experiments: a task and its training, as JSON files that are checked when they are read."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from picaset.files import check_known, from_json, read_json, to_json
+from picaset.files import check_known, check_name, from_json, read_json, shown, to_json
 from picaset.lab.tasks import TASKS
 from picaset.lab.tasks.task import Task
 
 FORMAT = "picaset-experiment"
 FORMAT_VERSION = 2
 """Version 1, which had no number, kept the arguments of the network as fields of the task."""
+
+LARGEST = 1_000_000
+"""Largest number in the settings of a task, and largest batch size: a config must not ask for years of work."""
+MOST_STEPS = 1_000_000_000
 
 Schedule = Literal["constant", "cosine", "one-cycle", "tenth-half-way", "halving"]
 Precision = Literal["32-true", "bf16-mixed"]
@@ -50,9 +54,12 @@ class Training:
         for name in ("steps", "batch_size", "score_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        for name, largest in (("steps", MOST_STEPS), ("batch_size", LARGEST), ("seed", 2**32 - 1)):
+            if getattr(self, name) > largest:
+                raise ValueError(f"{name} must be at most {largest}; got {getattr(self, name)}.")
         if not 0 <= self.average < 1:
             raise ValueError(f"average must be at least 0 and below 1; got {self.average}.")
-        for name in ("clip", "warmup_steps", "weight_decay"):
+        for name in ("clip", "warmup_steps", "weight_decay", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}.")
         if self.learning_rate <= 0:
@@ -67,6 +74,16 @@ class Experiment:
     profile: str
     task: Task
     training: Training = field(default_factory=Training)
+
+    def __post_init__(self) -> None:
+        """Check the names, which become the name of a folder, and the magnitude of the task's numbers."""
+        check_name(self.name, where="experiment")
+        check_name(self.profile, where="experiment", what="profile")
+        for setting in fields(self.task):
+            value = getattr(self.task, setting.name)
+            numbers = cast(tuple[Any, ...], value if isinstance(value, tuple) else (value,))
+            if any(isinstance(number, int) and abs(number) > LARGEST for number in numbers):
+                raise ValueError(f"{setting.name} must be at most {LARGEST}; got {shown(value)}.")
 
     @property
     def kind(self) -> str:
@@ -93,7 +110,7 @@ class Experiment:
         version = settings.get("format_version", 1)
         if version not in range(1, FORMAT_VERSION + 1):
             raise ValueError(
-                f"{where} has format version {version!r}; this picaset reads versions 1 to {FORMAT_VERSION}. "
+                f"{where} has format version {shown(version)}; this picaset reads versions 1 to {FORMAT_VERSION}. "
                 "Install the picaset that wrote it."
             )
         fields = ("format", "format_version", "name", "profile", "kind", "task", "training")
@@ -104,17 +121,17 @@ class Experiment:
                 raise ValueError(f"{where}: the field {name!r} is missing.")
         for name in ("name", "profile", "kind"):
             if not isinstance(settings[name], str):
-                raise ValueError(f"{where}: {name} must be a text; got {settings[name]!r}.")
+                raise ValueError(f"{where}: {name} must be a text; got {shown(settings[name])}.")
         check_known(settings["kind"], TASKS, where=where, what="task")
         task, described = TASKS[settings["kind"]], settings["task"]
         if version == 1 and isinstance(described, dict):
             described = upgraded(task, cast(dict[str, Any], described), where=where)
-        return cls(
-            name=settings["name"],
-            profile=settings["profile"],
-            task=from_json(task, described, where=f"{where}, task"),
-            training=from_json(Training, settings["training"], where=f"{where}, training"),
-        )
+        described_task = from_json(task, described, where=f"{where}, task")
+        training = from_json(Training, settings["training"], where=f"{where}, training")
+        try:
+            return cls(name=settings["name"], profile=settings["profile"], task=described_task, training=training)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
 
     @classmethod
     def read(cls, path: Path) -> "Experiment":

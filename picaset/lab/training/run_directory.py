@@ -6,28 +6,39 @@
     checkpoints/        step-00000500/ (tensors.safetensors, state.json), the last two; best/ and final/ networks
     result.json         results of the finished run
 
-Files are written under a temporary name, synced and renamed. Nothing is pickled, so that runs of others can be read
-safely.
+Files are written under a temporary name, synced and renamed, so that every prefix of the writes is a run that can be
+read and resumed (``tests/test_durability.py``). Nothing is pickled, symbolic links are refused, and every file is
+checked against a schema, so that runs of others can be read safely.
 """
 
 import json
-import os
 import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save  # pyright: ignore[reportUnknownVariableType]
+from safetensors.torch import save  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor
 
 import picaset
-from picaset.files import atomic_write, create_folder, read_json
+from picaset.files import (
+    MAX_JSON_BYTES,
+    Measured,
+    atomic_write,
+    check_no_links,
+    create_folder,
+    parse_json,
+    read_json,
+    read_value,
+    sync_folder,
+    synced_write,
+)
 from picaset.lab.training.experiment import Experiment
+from picaset.networks.pretrained import read_weights
 
 PACKAGES = ("picaset", "torch", "numpy", "safetensors", "lightning-fabric", "torchmetrics", "scikit-learn")
 
@@ -78,6 +89,31 @@ NUM_CHECKPOINTS = 2
 """Number of checkpoints that are kept."""
 
 
+class Environment(TypedDict):
+    """Fields of ``environment.json`` that reports use."""
+
+    commit: str
+    hardware: str
+    data: str
+
+
+class Result(TypedDict):
+    """Fields of ``result.json`` that every task has."""
+
+    parameters: int
+    seconds: float
+    steps: int
+    best_score: Measured | None
+
+
+class CheckpointState(TypedDict):
+    """Content of ``state.json``."""
+
+    step: int
+    best: Measured | None
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """The state of a run after a step."""
@@ -119,6 +155,7 @@ class RunDirectory:
             raise ValueError(f"{path} is a file; a run is a folder with a config.json in it.")
         if not (path / "config.json").is_file():
             raise ValueError(f"{path} is not a run directory: it has no config.json.")
+        check_no_links(path)
         directory = cls(path)
         if kind is not None and (actual := directory.experiment.kind) != kind:
             raise ValueError(f"{path} is a run of the task {actual!r}; expected a run of {kind!r}.")
@@ -130,24 +167,34 @@ class RunDirectory:
 
     @property
     def environment(self) -> dict[str, Any]:
-        return read_json(self.path / "environment.json")
+        return self.read("environment.json", Environment)
 
     @property
     def result(self) -> dict[str, Any] | None:
         """Results of the run; None until it has finished."""
-        path = self.path / "result.json"
-        return read_json(path) if path.is_file() else None
+        return self.read("result.json", Result) if (self.path / "result.json").is_file() else None
+
+    def read(self, name: str, schema: Any) -> dict[str, Any]:
+        """Read a JSON file of the run and check it against a schema."""
+        return read_value(read_json(self.path / name), schema, where=str(self.path / name), name="")
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """Metrics of the evaluations during training, in the order of the steps."""
         path = self.path / "metrics.jsonl"
+        if not path.is_file():
+            return []
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise ValueError(f"{path} must have at most {MAX_JSON_BYTES} bytes; was it written by another program?")
         records = list[dict[str, Any]]()
-        for line in path.read_text().splitlines() if path.is_file() else []:
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
             try:
-                records.append(json.loads(line))
+                record = parse_json(line)
             except ValueError:  # the last line of a run that was killed while writing it
                 break
+            values = read_value(record, dict[str, Measured], where=str(path), name=f"line {number}")
+            step = read_value(record.get("step"), int, where=str(path), name=f"line {number}, step")
+            records.append(values | {"step": step})
         return records
 
     def write_json(self, name: str, values: dict[str, Any]) -> None:
@@ -172,7 +219,8 @@ class RunDirectory:
         target = self.path / "checkpoints" / f"step-{checkpoint.step:08d}"
         temporary = target.with_name(f".{target.name}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        create_folder(target.parent)
+        temporary.mkdir()
         try:
             tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
             synced_write(temporary / "tensors.safetensors", save(tensors))
@@ -192,8 +240,8 @@ class RunDirectory:
 
     def remove_temporary(self) -> None:
         """Remove temporary files that a killed run has left."""
-        for path in [*self.path.glob(".*.tmp"), *(self.path / "checkpoints").glob(".step-*.tmp")]:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in sorted(self.path.rglob(".*.tmp")):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def checkpoints(self) -> list[Path]:
         """Return the folders of the checkpoints, oldest first."""
@@ -205,7 +253,7 @@ class RunDirectory:
         for path in reversed(self.checkpoints()):
             try:
                 return read_checkpoint(path), problems
-            except (OSError, ValueError, SafetensorError) as error:
+            except (OSError, ValueError) as error:
                 problems.append(f"{path} is damaged ({error})")
         if problems:
             raise ValueError(f"{problems[0]}, and there is no older one; start again in another folder.")
@@ -213,27 +261,11 @@ class RunDirectory:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    state = read_json(path / "state.json")
-    if not {"best", "seconds"} <= state.keys():
-        raise ValueError('state.json lacks "best" or "seconds"')
-    return Checkpoint(int(path.name.removeprefix("step-")), load_file(path / "tensors.safetensors"), state)
-
-
-def sync_folder(path: Path) -> None:
-    """Sync the directory entries of a folder to disk."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def synced_write(path: Path, content: bytes, *, mode: str = "wb") -> None:
-    """Write a file and sync it to disk."""
-    with path.open(mode) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    number = int(path.name.removeprefix("step-"))
+    state = read_value(read_json(path / "state.json"), CheckpointState, where="state.json", name="")
+    if state["step"] != number:
+        raise ValueError(f"state.json is that of step {state['step']}")
+    return Checkpoint(number, read_weights(path / "tensors.safetensors"), state)
 
 
 def run_name(name: str, profile: str, seed: int) -> str:

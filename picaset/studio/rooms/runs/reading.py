@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel
 
 from picaset.lab.reports.records import Record, read_record
-from picaset.lab.reports.reproduction import all_tables
+from picaset.lab.reports.reproduction import DAMAGED, all_tables, check_reportable
 from picaset.lab.training.run_directory import RunDirectory
 
 Result = TypeVar("Result")
@@ -122,7 +122,7 @@ def read_or_explain(read: Callable[[], Result], path: Path) -> tuple[Result | No
         return read(), None
     except OSError as error:
         return None, f"{Path(str(error.filename or path)).name}: {error.strerror or error}"
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except DAMAGED as error:
         message = str(error) if isinstance(error, ValueError) else f"a file has unexpected content ({error!r})"
         return None, message.replace(f"{path}/", "").replace(str(path), path.name)
 
@@ -226,8 +226,10 @@ def build_tables(folders: Sequence[Path]) -> PaperTables:
     records = dict[tuple[str, str, int], Record]()
     for folder in folders:
         for path in find_runs(folder).values():
-            record, _ = read_or_explain(lambda path=path: read_record(path), path)
+            record, problem = read_or_explain(lambda path=path: read_record(path), path)
             if record is not None:
+                _, problem = read_or_explain(lambda record=record: check_reportable(record), path)
+            if record is not None and problem is None:
                 records.setdefault(record.key, record)
     for profile in ("paper", "quick", "smoke"):
         used = [record for record in records.values() if record.experiment.profile == profile]

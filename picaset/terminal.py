@@ -1,0 +1,47 @@
+"""The only way to the terminal: text from files is escaped here, once, for all commands.
+
+printable    text without control characters, which could move the cursor, recolour or retitle a terminal
+say          print a line
+Terminal     a rich console: no markup in strings, and control characters only where rich itself makes them
+"""
+
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""Control characters other than the line feed, marks that reverse the direction of text, and lone surrogates."""
+
+
+def printable(text: str) -> str:
+    r"""Return a text with control characters written as escapes.
+
+    Example:
+        >>> printable("name\x1b[2J")
+        'name\\x1b[2J'
+    """
+    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def say(text: object = "", *, error: bool = False) -> None:
+    """Print a line to the output, or to the error stream."""
+    print(printable(str(text)), file=sys.stderr if error else sys.stdout, flush=True)
+
+
+class Terminal(Console):
+    """A rich console for text of any origin; pass a ``rich.text.Text`` to style a part of it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"markup": False, "emoji": False, "highlight": False} | options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)  # before the width of a column is measured
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
