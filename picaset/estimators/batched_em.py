@@ -1,108 +1,190 @@
-r"""Expectation-maximization for many sets and many initial mixtures at once, by matrix products.
+r"""Expectation-maximization for many sets and many mixtures of each at once, by matrix products.
 
-With the features f(x) = (1, 2 x, -x^2) of a point, the log-density of a diagonal Gaussian is linear in f, and the
+With the features f(x) = (1, x, products of two coordinates of x), the log-density of a Gaussian is linear in f, and the
 sufficient statistics of a component are sums of f weighted by its responsibilities:
 
-    log pi_k N(x_n; mu_k, var_k) = a_k . f(x_n)        (R_k, 2 sum r x, -sum r x^2) = sum_n r_kn f(x_n)
+    log pi_k N(x_n; mu_k, Sigma_k) = a_k . f(x_n)        (R_k, sum r x, sum r x x^T) = sum_n w_n r_kn f(x_n)
 
-A step is two matrix products and a softmax over components. It equals :func:`picaset.em_step` and is several times
-faster. Squares of large coordinates lose precision, so points must be canonical: zero mean, unit variance.
+A step is two matrix products, a softmax, and a Cholesky factorization for each component. Spherical and diagonal
+covariances need the squares of the coordinates only; tied and full ones need all products. A uniform background is one
+more component, whose density does not depend on x. Products of large coordinates lose precision, so points must be
+standardized: zero mean and unit variance in every column.
 
-Dimensions:  B sets   N points (padded)   S mixtures of a set   K components   D coordinates   F = 1 + 2 D features
+Dimensions:  B sets   N points (padded)   S mixtures of a set   K components   D coordinates   F features
+             L = K, or K + 1 with a background, whose weight is the last
 """
 
 import math
-from typing import NamedTuple
+from functools import cache
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+Covariance = Literal["spherical", "diag", "tied", "full"]
 LOG2_E = math.log2(math.e)
 CHECK_EVERY = 4
 """Number of steps between two checks for convergence."""
 
 
 class Mixtures(NamedTuple):
-    """Several Gaussian mixtures for each set; a component of weight zero is absent.
+    """Several Gaussian mixtures for each set.
 
     Shapes:
         means        (B, S, K, D)
-        variances    (B, S, K, 1) or (B, S, K, D)
-        log_weights  (B, S, K)
+        covariances  (B, S, K, D) variances if spherical or diagonal; (B, S, K, D, D) if full, with K = 1 if tied
+        log_weights  (B, S, L)
     """
 
     means: Float[Tensor, "B S K D"]
-    variances: Float[Tensor, "B S K V"]
-    log_weights: Float[Tensor, "B S K"]
+    covariances: Float[Tensor, "B S ..."]
+    log_weights: Float[Tensor, "B S L"]
 
     def of_sets(self, sets: Int[Tensor, " b"] | slice) -> "Mixtures":
         """Return the mixtures of some of the sets."""
         return Mixtures(*(part[sets] for part in self))
 
-    def select(self, indices: Int[Tensor, "B C"]) -> "Mixtures":
-        """Return C of the S mixtures of each set."""
+    def select(self, indices: Int[Tensor, "B s"]) -> "Mixtures":
+        """Return s of the S mixtures of each set."""
         sets = torch.arange(len(indices), device=indices.device)[:, None]
         return Mixtures(*(part[sets, indices] for part in self))
 
+    def double(self) -> "Mixtures":
+        """Return the mixtures in double precision."""
+        return Mixtures(*(part.double() for part in self))
 
-class PointFeatures(NamedTuple):
-    """Features of the points of each set.
+
+class Points(NamedTuple):
+    """Features of the points of each set, and what the maximization needs to know about the set.
 
     Shapes:
-        features  (B, F, N)    zero for padding
-        sizes     (B,)         number of points of each set
+        features          (B, F, N)    zero for padding
+        weighted          (B, F, N)    features times the weights of the points
+        log_background    (B,)         log-density of the uniform background
+        relative_scales   (B, D)       squared scale of each column, relative to their mean; for spherical covariances
     """
 
     features: Float[Tensor, "B F N"]
-    sizes: Float[Tensor, " B"]
+    weighted: Float[Tensor, "B F N"]
+    log_background: Float[Tensor, " B"]
+    relative_scales: Float[Tensor, "B D"]
 
-    def of_sets(self, sets: Int[Tensor, " b"] | slice) -> "PointFeatures":
+    @property
+    def totals(self) -> Float[Tensor, " B"]:
+        """Total weight of the points of each set."""
+        return self.weighted[:, 0].sum(dim=1)
+
+    def of_sets(self, sets: Int[Tensor, " b"] | slice) -> "Points":
         """Return the features of some of the sets."""
-        return PointFeatures(self.features[sets], self.sizes[sets])
+        return Points(*(part[sets] for part in self))
 
 
-def point_features(points: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> PointFeatures:
-    """Compute the features of canonical points, which are zero where ``mask`` is False."""
+def is_axis_aligned(covariance: Covariance) -> bool:
+    return covariance in ("spherical", "diag")
+
+
+@cache
+def pairs(dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the row and column of each product of two coordinates, and the product of each entry of a matrix."""
+    rows, columns = torch.triu_indices(dim, dim)
+    entries = torch.empty(dim, dim, dtype=torch.long)
+    entries[rows, columns] = entries[columns, rows] = torch.arange(len(rows))
+    return rows, columns, entries.flatten()
+
+
+def products(points: Float[Tensor, "B N D"], covariance: Covariance) -> Float[Tensor, "B F N"]:
+    """Return the features of standardized points, without the effect of padding."""
     coordinates = points.transpose(1, 2)
-    present = torch.ones_like(coordinates[:, :1]) if mask is None else mask[:, None].to(points.dtype)
-    features = torch.cat([present, 2 * coordinates, -coordinates.square()], dim=1)
-    return PointFeatures(features, present.sum(dim=(1, 2)))
+    if is_axis_aligned(covariance):
+        quadratic = coordinates.square()
+    else:
+        rows, columns, _ = pairs(points.shape[2])
+        quadratic = coordinates[:, rows] * coordinates[:, columns]
+    return torch.cat([torch.ones_like(coordinates[:, :1]), coordinates, quadratic], dim=1)
 
 
-def joint_log2_density(points: PointFeatures, mixtures: Mixtures) -> Float[Tensor, "B S K N"]:
-    """Return the joint log-density of every component and point to base 2, whose powers are cheaper than those of e."""
-    sets, count, components, dim = mixtures.means.shape
-    precisions = (0.5 * LOG2_E / mixtures.variances).expand_as(mixtures.means)
-    linear = precisions * mixtures.means
+def point_features(
+    points: Float[Tensor, "B N D"],
+    weights: Float[Tensor, "B N"] | None = None,
+    *,
+    covariance: Covariance,
+    log_background: Float[Tensor, " B"] | None = None,
+    relative_scales: Float[Tensor, "B D"] | None = None,
+) -> Points:
+    """Compute the features of standardized points, of which those of weight zero are padding."""
+    features = products(points, covariance)
+    weighted = features
+    if weights is not None:
+        features = features * (weights > 0)[:, None]
+        weighted = features * weights[:, None]
+    if log_background is None:
+        log_background = points.new_zeros(len(points))
+    if relative_scales is None:
+        relative_scales = torch.ones_like(points[:, 0])
+    return Points(features, weighted, log_background, relative_scales)
+
+
+def cholesky(covariances: Float[Tensor, "*batch D D"]) -> Float[Tensor, "*batch D D"]:
+    """Factorize covariances; off-diagonal entries of a matrix that is not positive definite are ignored."""
+    factors, failures = torch.linalg.cholesky_ex(covariances)
+    if bool(failures.any()):
+        variances = covariances.diagonal(dim1=-2, dim2=-1)
+        factors = torch.where((failures > 0)[..., None, None], variances.sqrt().diag_embed(), factors)
+    return factors
+
+
+def log2_coefficients(
+    mixtures: Mixtures, covariance: Covariance, log_background: Float[Tensor, " B"]
+) -> Float[Tensor, "B S L F"]:
+    """Return the coefficients of the joint log-density to base 2, whose powers are cheaper than those of e."""
+    means, covariances, log_weights = mixtures
+    components, dim = means.shape[2:]
+    if is_axis_aligned(covariance):
+        precisions = covariances.reciprocal()
+        linear, log_volume = precisions * means, covariances.log().sum(dim=-1)
+        quadratic = -0.5 * precisions
+    else:
+        factors = cholesky(covariances)
+        precisions = torch.cholesky_inverse(factors)
+        linear = (precisions @ means[..., None])[..., 0]
+        log_volume = 2 * factors.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+        rows, columns, _ = pairs(dim)
+        quadratic = precisions[..., rows, columns] * torch.where(rows == columns, -0.5, -1.0).to(means.dtype)
+        quadratic = quadratic.expand(*means.shape[:3], -1)
+    constant = -0.5 * (log_volume + (linear * means).sum(dim=-1) + dim * math.log(2 * math.pi))
     # The infinity of an absent component times the zero of an absent point would be NaN.
-    log_weights = (LOG2_E * mixtures.log_weights).clamp(min=-1e30)
-    volume = (precisions.log2().sum(dim=-1) - dim * math.log2(math.pi * LOG2_E)) / 2
-    constant = log_weights + volume - (linear * mixtures.means).sum(dim=-1)
-    coefficients = torch.cat([constant[..., None], linear, precisions], dim=-1)  # (B, S, K, F)
-    return (coefficients.flatten(1, 2) @ points.features).view(sets, count, components, -1)
+    constant = constant + log_weights[..., :components].clamp(min=-1e30)
+    coefficients = torch.cat([constant[..., None], linear, quadratic], dim=-1)
+    if log_weights.shape[2] > components:
+        background = torch.zeros_like(coefficients[:, :, :1])
+        background[..., 0] = log_weights[..., components:].clamp(min=-1e30) + log_background[:, None, None]
+        coefficients = torch.cat([coefficients, background], dim=2)
+    return LOG2_E * coefficients
 
 
 class Expectation(NamedTuple):
     """Result of the E step.
 
     Shapes:
-        responsibilities  (B, S, K, N)    sum to one over the components
+        responsibilities  (B, S, L, N)    sum to one over the components
         log2_densities    (B, S, N)       log2 density of each point
     """
 
-    responsibilities: Float[Tensor, "B S K N"]
+    responsibilities: Float[Tensor, "B S L N"]
     log2_densities: Float[Tensor, "B S N"]
 
-    def log_likelihood(self, points: PointFeatures) -> Float[Tensor, "B S"]:
+    def log_likelihood(self, points: Points) -> Float[Tensor, "B S"]:
         """Return the average natural log-likelihood over the points of each set."""
-        present = points.features[:, :1]
-        return (self.log2_densities * present).sum(dim=2) / (LOG2_E * points.sizes[:, None])
+        weights = points.weighted[:, :1]
+        return (self.log2_densities * weights).sum(dim=2) / (LOG2_E * weights.sum(dim=2))
 
 
-def e_step(points: PointFeatures, mixtures: Mixtures) -> Expectation:
+def e_step(points: Points, mixtures: Mixtures, covariance: Covariance) -> Expectation:
     """Return responsibilities and the log2 density of each point."""
-    scores = joint_log2_density(points, mixtures)
+    coefficients = log2_coefficients(mixtures, covariance, points.log_background)
+    sets, count, components, _ = coefficients.shape
+    scores = (coefficients.flatten(1, 2) @ points.features).view(sets, count, components, -1)
     largest = scores.amax(dim=2, keepdim=True)
     # Smaller powers contribute nothing, and arithmetic on subnormal numbers is slow.
     lowest = math.log2(torch.finfo(scores.dtype).tiny) + 10
@@ -111,33 +193,47 @@ def e_step(points: PointFeatures, mixtures: Mixtures) -> Expectation:
     return Expectation(powers.div_(total), largest.add_(total.log2_())[:, :, 0])
 
 
-def sufficient_statistics(
-    points: PointFeatures, responsibilities: Float[Tensor, "B S K N"]
-) -> Float[Tensor, "B S K F"]:
+def sufficient_statistics(points: Points, responsibilities: Float[Tensor, "B S L N"]) -> Float[Tensor, "B S L F"]:
     """Sum the features weighted by the responsibilities; the statistics of the chunks of a set add up."""
     sets, count, components, _ = responsibilities.shape
-    # With few features, this order of the product is several times faster than the other.
-    sums = points.features @ responsibilities.view(sets, count * components, -1).transpose(1, 2)  # (B, F, S K)
+    sums = points.weighted @ responsibilities.reshape(sets, count * components, -1).transpose(1, 2)  # (B, F, S L)
     return sums.view(sets, -1, count, components).permute(0, 2, 3, 1)
 
 
 def m_step(
-    statistics: Float[Tensor, "B S K F"], sizes: Float[Tensor, " B"], previous: Mixtures, *, min_variance: float
+    statistics: Float[Tensor, "B S L F"],
+    covariance: Covariance,
+    relative_scales: Float[Tensor, "B D"],
+    *,
+    num_components: int,
+    min_variance: float,
 ) -> Mixtures:
-    """Return the most likely mixtures for these statistics of sets of these sizes.
-
-    ``previous`` determines the covariance type and the absent components, which stay absent.
-    """
-    dim = previous.means.shape[3]
-    counts = statistics[..., :1]
-    moments = statistics[..., 1:] / counts
-    means = moments[..., :dim] / 2
-    variances = -moments[..., dim:] - means.square()
-    if previous.variances.shape[-1] == 1:
-        variances = variances.mean(dim=-1, keepdim=True)
-    log_weights = (counts[..., 0] / sizes[:, None, None]).log()
-    absent = previous.log_weights == -torch.inf
-    return Mixtures(means, variances.clamp(min=min_variance), log_weights.masked_fill(absent, -torch.inf))
+    """Return the most likely mixtures for these statistics; ``min_variance`` is added to every variance."""
+    dim = relative_scales.shape[1]
+    counts = statistics[:, :, :num_components, :1]
+    sums = statistics[:, :, :num_components, 1 : 1 + dim]
+    squares = statistics[:, :, :num_components, 1 + dim :]
+    positive = counts.clamp(min=torch.finfo(counts.dtype).tiny ** 0.5)  # an absent component must not divide by zero
+    means = sums / positive
+    if is_axis_aligned(covariance):
+        covariances = (squares / positive - means.square()).clamp(min=0)
+        if covariance == "spherical":
+            scales = relative_scales[:, None, None]
+            covariances = ((covariances * scales).mean(dim=-1, keepdim=True) + min_variance) / scales
+        else:
+            covariances = covariances + min_variance
+    else:
+        matrices = squares[..., pairs(dim)[2]].unflatten(-1, (dim, dim))
+        outer = means[..., :, None] * means[..., None, :]
+        if covariance == "tied":
+            matrices = matrices.sum(dim=2, keepdim=True) - (counts[..., None] * outer).sum(dim=2, keepdim=True)
+            covariances = matrices / counts.sum(dim=2, keepdim=True).clamp(min=1e-30)[..., None]
+        else:
+            covariances = matrices / positive[..., None] - outer
+        diagonal = covariances.diagonal(dim1=-2, dim2=-1)
+        diagonal.clamp_(min=0).add_(min_variance)
+    weights = statistics[..., 0]
+    return Mixtures(means, covariances, (weights / weights.sum(dim=2, keepdim=True)).log())
 
 
 class FitResult(NamedTuple):
@@ -150,14 +246,21 @@ class FitResult(NamedTuple):
 
 
 def fit_mixtures(
-    points: PointFeatures, mixtures: Mixtures, *, max_steps: int, min_variance: float, tol: float = 0.0
+    points: Points,
+    mixtures: Mixtures,
+    covariance: Covariance,
+    *,
+    max_steps: int,
+    min_variance: float,
+    tol: float = 0.0,
+    prior: Float[Tensor, "B S L F"] | float = 0.0,
 ) -> FitResult:
     """Run expectation-maximization from each of the mixtures.
 
     Every few steps, a set has converged if none of its mixtures has gained ``tol`` per step since the last check; it
-    takes no further steps.
+    takes no further steps. ``prior`` are statistics of points that were seen before; they are added in every step.
     """
-    sets, device = len(points.sizes), points.sizes.device
+    sets, device = len(points.features), points.features.device
     result = FitResult(
         Mixtures(*(torch.empty_like(part) for part in mixtures)),
         torch.empty_like(mixtures.log_weights[..., 0]),
@@ -166,7 +269,7 @@ def fit_mixtures(
     )
     active, previous = torch.arange(sets, device=device), result.log_likelihood.new_tensor(-torch.inf)
     for step in range(max_steps + 1):
-        expectation = e_step(points, mixtures)
+        expectation = e_step(points, mixtures, covariance)
         responsibilities = expectation.responsibilities
         if step == max_steps or (tol > 0 and step % CHECK_EVERY == 0):
             likelihood = expectation.log_likelihood(points)
@@ -183,6 +286,10 @@ def fit_mixtures(
                 active, previous = active[remaining], likelihood[remaining]
                 responsibilities = responsibilities[remaining]
                 points, mixtures = points.of_sets(remaining), mixtures.of_sets(remaining)
-        statistics = sufficient_statistics(points, responsibilities)
-        mixtures = m_step(statistics, points.sizes, mixtures, min_variance=min_variance)
+                prior = prior if isinstance(prior, float) else prior[remaining]
+        statistics = sufficient_statistics(points, responsibilities) + prior
+        mixtures = m_step(
+            statistics, covariance, points.relative_scales,
+            num_components=mixtures.means.shape[2], min_variance=min_variance,
+        )  # fmt: skip
     return result

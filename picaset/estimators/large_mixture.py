@@ -3,7 +3,7 @@
 The sufficient statistics of chunks add up, so a step of expectation-maximization is one pass over the set. The sample
 determines the local optimum; the passes converge to it.
 
-Dimensions:  n points of a chunk   K components   D coordinates   F = 1 + 2 D features
+Dimensions:  n points of a chunk   K components   D coordinates   F features
 """
 
 from typing import Any, NamedTuple
@@ -13,12 +13,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from picaset.estimators.batched_em import LOG2_E, Mixtures, e_step, m_step, point_features, sufficient_statistics
-from picaset.estimators.mixture_search import restore
+from picaset.estimators.batched_em import (
+    LOG2_E,
+    Covariance,
+    FitResult,
+    Mixtures,
+    e_step,
+    m_step,
+    point_features,
+    sufficient_statistics,
+)
+from picaset.estimators.mixture_search import Frame, StandardizedSets
 from picaset.large.large_set import LargeSet, Reading
 from picaset.large.sources import open_source
 from picaset.large.statistics import Sums
-from picaset.operators.canonicalize import ShiftAndScale
 from picaset.progress import Watcher
 
 CALLER = "AmortizedMixture.fit_stream"
@@ -41,9 +49,17 @@ def require_finite(points: Tensor) -> Tensor:
     return points
 
 
-def draw_sample(large: LargeSet, generator: torch.Generator) -> tuple[Float[Tensor, "n D"], int]:
-    """Draw a uniform sample of a set in one pass; return it and the number of all points."""
-    samples, keys, count = list[Tensor](), torch.empty(0), 0
+class Sample(NamedTuple):
+    """A uniform sample of a large set, the number of all points, and their bounding box."""
+
+    points: Float[Tensor, "n D"]
+    count: int
+    box: Float[Tensor, "2 D"]
+
+
+def draw_sample(large: LargeSet, generator: torch.Generator) -> Sample:
+    """Draw a uniform sample of a set in one pass."""
+    samples, boxes, keys, count = list[Tensor](), list[Tensor](), torch.empty(0), 0
     for _, elements, _ in large.chunks("sampling"):
         points = elements[0]
         count += len(points)
@@ -51,50 +67,51 @@ def draw_sample(large: LargeSet, generator: torch.Generator) -> tuple[Float[Tens
         new_keys = torch.rand(len(points), generator=generator)
         keys, indices = torch.cat([keys, new_keys]).topk(min(SAMPLE_SIZE, len(keys) + len(points)), largest=False)
         samples = [torch.cat([*samples, points])[indices]]
-    return samples[0], count
-
-
-class LargeFit(NamedTuple):
-    """Fitted mixture of a large set, its average log-likelihood, and how the fit ended."""
-
-    mixture: Mixtures
-    log_likelihood: float
-    steps: int
-    converged: bool
+        boxes.append(torch.stack([points.amin(dim=0), points.amax(dim=0)]))
+    lowest, highest = torch.stack(boxes, dim=1)
+    return Sample(samples[0], count, torch.stack([lowest.amin(dim=0), highest.amax(dim=0)]))
 
 
 def fit_large_mixture(
     large: LargeSet,
-    mixture: Mixtures,
-    place: ShiftAndScale,
+    mixtures: Mixtures,
+    covariance: Covariance,
+    sample: StandardizedSets,
+    frame: Frame,
     *,
     max_steps: int,
     min_variance: float,
     tol: float,
     count: int,
-) -> LargeFit:
+) -> FitResult:
     """Run expectation-maximization on all points, one pass per step and a last one for the log-likelihood.
 
-    ``place`` is the approximate shift and scale of the points, ``count`` their number; the fit has converged when a
+    ``frame`` is the approximate shift and scale of the points, ``count`` their number; the fit has converged when a
     step gains less than ``tol`` in average log-likelihood.
     """
 
     def statistics_of_chunk(points: Tensor, mask: Tensor | None, *parts: Tensor) -> tuple[Tensor, Tensor]:
-        features = point_features((points - place.shift) / place.scale, mask)
-        expectation = e_step(features, Mixtures(*parts))
-        return sufficient_statistics(features, expectation.responsibilities), expectation.log2_densities.sum(dim=2)
+        features = point_features(
+            (points - frame.shift) / frame.scale,
+            None if mask is None else mask.to(points.dtype),
+            covariance=covariance,
+            log_background=sample.log_background,
+            relative_scales=sample.relative_scales,
+        )
+        expectation = e_step(features, Mixtures(*parts), covariance)
+        log2_density = (expectation.log2_densities * features.weighted[:, :1]).sum(dim=2)
+        return sufficient_statistics(features, expectation.responsibilities), log2_density
 
-    means, variances, log_weights = mixture
-    mixture = Mixtures((means - place.shift) / place.scale, variances / place.scale**2, log_weights)
-    sizes = torch.tensor([float(count)], dtype=torch.float64)
-    log_volume = len(place.shift[0, 0]) * float(place.scale.log())
     previous, step = -np.inf, 0
     with torch.no_grad():
         while True:
-            statistics, log2_density = large.fold(Sums(statistics_of_chunk), *mixture).sums
-            likelihood = float(log2_density) / (LOG2_E * count)
-            converged = bool(likelihood - previous < tol)
+            statistics, log2_density = large.fold(Sums(statistics_of_chunk), *mixtures).sums
+            likelihood = log2_density / (LOG2_E * count)
+            converged = bool(float(likelihood) - previous < tol)
             if converged or step == max_steps:
-                return LargeFit(restore(mixture, place), likelihood - log_volume, step, converged)
-            previous, step = likelihood, step + 1
-            mixture = m_step(statistics, sizes, mixture, min_variance=min_variance)
+                return FitResult(mixtures, likelihood, torch.tensor([step]), torch.tensor([converged]))
+            previous, step = float(likelihood), step + 1
+            mixtures = m_step(
+                statistics, covariance, sample.relative_scales,
+                num_components=mixtures.means.shape[2], min_variance=min_variance,
+            )  # fmt: skip

@@ -1,11 +1,13 @@
-"""Search for the most likely Gaussian mixture of each set, for one or several numbers of components.
+"""Search for the best Gaussian mixture of each set: number of components, covariance type, and local optimum.
 
-1. Propose   Initial mixtures by a network that reads a sample of each set, by k-means++, or by both.
-2. Screen    A few steps of expectation-maximization in single precision on a sample; the best mixtures are selected.
-3. Fit       Steps on all points, in double precision, until convergence; the best mixture is the result.
+1. Start     Centres by k-means++, one sequence for all numbers of components, and optionally by a network.
+2. Screen    A few steps of expectation-maximization in single precision on a sample, for every covariance type, number
+             of components and start; the criterion of each is estimated.
+3. Fit       The best few candidates of each set take steps on all points, in double precision, until convergence; the
+             one with the lowest criterion is the result.
 
-All steps work on canonical points (zero mean, unit variance), so the result is equivariant to shift and scale. The
-number of components is chosen by an information criterion among mixtures without tiny components.
+Columns are standardized first, so the result is equivariant to their shift and scale. All sets get the same random
+numbers, so the mixture of a set does not depend on the sets beside it.
 
 k-means++ (Arthur and Vassilvitskii 2007) chooses the first centre at random among the points, and each further centre
 with a probability proportional to the squared distance to the nearest centre chosen so far.
@@ -14,13 +16,13 @@ A proposal network is a folder with ``config.json`` and ``model.safetensors``. S
 that a user trains are in the folder named by the environment variable ``PICASET_WEIGHTS``, or in ``picaset/weights`` of
 the user's data folder.
 
-Dimensions:  B sets   N points (padded)   S mixtures of a set   C numbers of components   K components   D coordinates
+Dimensions:  B sets   N points (padded)   S starts   C candidates   K components   D coordinates   L = K (+ 1: noise)
 """
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -29,70 +31,65 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import pad
 
-from picaset.estimators.batched_em import Mixtures, PointFeatures, fit_mixtures, point_features
+from picaset.estimators.batched_em import (
+    Covariance,
+    FitResult,
+    Mixtures,
+    Points,
+    fit_mixtures,
+    is_axis_aligned,
+    m_step,
+    point_features,
+    sufficient_statistics,
+)
 from picaset.networks.mixture_proposer import MixtureProposer
 from picaset.networks.pretrained import read_description
 from picaset.operators.buckets import split_into_buckets
-from picaset.operators.canonicalize import ShiftAndScale, standardize
 from picaset.sets import SetBatch
 
 SHIPPED_WEIGHTS = Path(str(resources.files("picaset"))) / "weights"
 
 
 def kmeans_plus_plus(
-    points: Float[Tensor, "B N D"],
-    mask: Bool[Tensor, "B N"] | None,
-    *,
-    num_components: int,
-    num_mixtures: int,
-    generator: torch.Generator,
-) -> Mixtures:
-    """Return mixtures of equal weights, centred at k-means++ centres, with the variance about the nearest centres."""
-    present = torch.ones_like(points[..., 0]) if mask is None else mask.to(points.dtype)
-    centres = list[Tensor]()
-    nearest = torch.full_like(present, torch.inf)[:, None]  # (B, 1 or S, N): squared distances
-    weights = present[:, None].expand(-1, num_mixtures, -1)
-    for _ in range(num_components):
-        indices = draw_indices(weights, generator)
+    points: Float[Tensor, "B N D"], weights: Float[Tensor, "B N"], uniforms: Float[Tensor, "S K"]
+) -> Float[Tensor, "B S K D"]:
+    """Draw S sequences of K centres for each set; the first k of a sequence are a draw of k centres."""
+    chances = weights[:, None].expand(-1, len(uniforms), -1)
+    nearest, centres = torch.full_like(chances, torch.inf), list[Tensor]()
+    for uniform in uniforms.T:
+        indices = draw_indices(chances, uniform)
         centres.append(points.gather(1, indices[..., None].expand(-1, -1, points.shape[2])))
         distances = torch.cdist(centres[-1], points, compute_mode="donot_use_mm_for_euclid_dist")
-        nearest = torch.minimum(nearest, distances.square())
-        weights = nearest * present[:, None]
-    variances = weights.sum(dim=2) / (present.sum(dim=1, keepdim=True) * points.shape[2])  # (B, S)
-    means = torch.stack(centres, dim=2)
-    variances = variances.clamp(min=1e-4)[..., None, None].expand(-1, -1, num_components, 1)
-    return Mixtures(means, variances, means.new_full(means.shape[:3], -math.log(num_components)))
+        nearest = torch.minimum(nearest, distances.square_())
+        chances = nearest * weights[:, None]
+    return torch.stack(centres, dim=2)
 
 
-def draw_indices(weights: Float[Tensor, "B S N"], generator: torch.Generator) -> Int[Tensor, "B S"]:
+def draw_indices(weights: Float[Tensor, "B S N"], uniforms: Float[Tensor, " S"]) -> Int[Tensor, "B S"]:
     """Draw one index in proportion to the weights along the last dimension; the first if all weights are zero."""
     cumulative = weights.cumsum(dim=2)
-    thresholds = torch.rand(*weights.shape[:2], 1, generator=generator, dtype=weights.dtype) * cumulative[..., -1:]
-    return torch.searchsorted(cumulative, thresholds, right=True)[..., 0].clamp(max=weights.shape[2] - 1)
+    thresholds = uniforms[None, :, None] * cumulative[..., -1:]
+    indices = torch.searchsorted(cumulative, thresholds, right=True)[..., 0]
+    # Rounding may exceed the last point that has a weight; padding is last and has none.
+    last = (cumulative < cumulative[..., -1:]).sum(dim=2)
+    return torch.minimum(indices, last)
 
 
-def find_proposer(*, dim_in: int, num_components: int) -> MixtureProposer:
-    """Load the smallest network for points with ``dim_in`` coordinates and at least ``num_components`` components."""
+def find_proposer(*, dim_in: int, num_components: int) -> MixtureProposer | None:
+    """Load the smallest network for ``dim_in`` coordinates and at least ``num_components`` components, if any."""
     return find_proposer_in(user_weights(), dim_in, num_components)
 
 
 @cache
-def find_proposer_in(trained: Path, dim_in: int, num_components: int) -> MixtureProposer:
+def find_proposer_in(trained: Path, dim_in: int, num_components: int) -> MixtureProposer | None:
     matches = [
         (config["max_components"], folder)
         for parent in (SHIPPED_WEIGHTS, trained)
         for folder in sorted(path.parent for path in parent.glob("clusterer_*/config.json"))
         if (config := read_config(folder))["dim_in"] == dim_in and config["max_components"] >= num_components
     ]
-    if not matches:
-        raise ValueError(
-            f"AmortizedMixture: there is no network for {dim_in} coordinates and {num_components} components. Train "
-            f"one with: picaset train-clusterer --coordinates {dim_in} --components {num_components}; or pass "
-            "init='k-means++' (on the command line --init k-means++), which needs none."
-        )
-    return MixtureProposer.from_pretrained(min(matches)[1])
+    return MixtureProposer.from_pretrained(min(matches)[1]) if matches else None
 
 
 def register_proposer(folder: Path) -> Path:
@@ -122,16 +119,27 @@ CACHE_NUMBERS = 500_000
 """Points times mixtures times components that are processed together, so that they stay in the processor's cache."""
 SCREENING_MIN_VARIANCE = 1e-4
 """Smallest variance while screening; single precision cannot resolve smaller components."""
-SPURIOUS_PENALTY = 1e6
-"""Larger than any difference between two log-likelihoods."""
-SMALL_SET = 400
-"""Number of points below which a set gets more initial mixtures, in inverse proportion to its size."""
-MAX_EFFORT = 8
+SCREENING_STEPS = (2, 4)
+"""Steps from all starts, and further steps from the best of them."""
+SCREENING_POINTS = 1024
+"""Size of the sample on which mixtures are screened."""
+PATIENCE = 3
+"""Numbers of components in a row that must not improve the criterion before the search ends."""
+EXCLUDED = 1e30
+"""Added to the criterion of mixtures that are chosen only if there is no other."""
+NOISE_FRACTION = 0.15
+"""Fraction of the points, those with the most distant neighbours, that are no centres and start as noise."""
+
+Model = tuple[Covariance, int]
+"""A covariance type and a number of components."""
 
 
-def min_component_size(dim: int) -> int:
-    """Number of points that a component needs; a few points that are close by chance have a high likelihood, too."""
-    return dim + 2
+def num_parameters(model: Model, dim: int, *, noise: bool) -> int:
+    """Return the number of free parameters of a mixture."""
+    covariance, count = model
+    matrix = dim * (dim + 1) // 2
+    covariances = {"spherical": count, "diag": count * dim, "tied": matrix, "full": count * matrix}[covariance]
+    return count * dim + covariances + count - 1 + noise
 
 
 def information_criterion(log_likelihood: float, num_parameters: int, penalty: float) -> float:
@@ -139,124 +147,228 @@ def information_criterion(log_likelihood: float, num_parameters: int, penalty: f
     return float(penalty * num_parameters - 2 * log_likelihood)
 
 
+def min_component_size(dim: int) -> int:
+    """Number of points that a component needs; a few points that are close by chance have a high likelihood, too."""
+    return dim + 2
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """Options of the search; the defaults are those with the best measured results."""
+    """Options of the search."""
 
+    covariances: tuple[Covariance, ...]
+    component_counts: tuple[int, ...]
+    """Numbers of components to try, in ascending order."""
+    noise: bool = False
+    """Whether there is a uniform background."""
+    num_starts: int = 4
+    """Number of k-means++ sequences."""
     proposer: MixtureProposer | None = None
-    """Network that proposes mixtures; None uses k-means++ alone."""
-    num_kmeans: int | None = None
-    """Initial mixtures by k-means++ in addition to the proposals; None takes the number of components."""
-    effort: int = 1
-    """Factor on the number of k-means++ mixtures; about half of it on the number selected by screening."""
-    screening_steps: int = 3
-    screening_points: int = 1024
-    """Size of the sample on which mixtures are screened."""
-    proposer_points: int = 256
-    """Size of the sample that the network reads."""
+    """Network that proposes further starts."""
+    num_fits: int = 3
+    """Number of candidates that are fitted until convergence."""
     max_steps: int = 100
     tol: float = 3e-4
     """Gain in average log-likelihood per step below which a fit has converged."""
     min_variance: float = 1e-6
-    """Smallest variance of a component, relative to the variance of the set."""
-    min_points: int = 0
-    """Mixtures that have a component with fewer points are chosen only if there is no other."""
-    diagonal: bool = False
-    """Whether a component has one variance per coordinate instead of one variance."""
+    """Smallest variance of a component, relative to the variance of the column."""
 
-    def for_set_size(self, num_points: int) -> "SearchOptions":
-        """Return the options for sets of this size; small sets have more local optima, and steps on them are cheap."""
-        return replace(self, effort=max(1, min(MAX_EFFORT, SMALL_SET // num_points)))
+    def models(self, count: int) -> list[Model]:
+        """Return the models with this number of components; a single tied component is a full one."""
+        tied_is_full = count == 1 and "full" in self.covariances
+        return [(covariance, count) for covariance in self.covariances if not (covariance == "tied" and tied_is_full)]
 
-    def num_proposals(self, num_components: int) -> int:
-        return 0 if self.proposer is None or num_components == 1 else self.proposer.num_proposals
+    @property
+    def starts_per_model(self) -> int:
+        """Number of starts of each model that remain after the first steps."""
+        return 1 if len(self.covariances) * len(self.component_counts) > 1 else self.num_fits
 
-    def num_kmeans_starts(self, num_components: int) -> int:
-        starts = self.effort * (num_components if self.num_kmeans is None else self.num_kmeans)
-        return starts if self.num_proposals(num_components) else max(starts, 1)
 
-    def num_starts(self, num_components: int) -> int:
-        return self.num_proposals(num_components) + self.num_kmeans_starts(num_components)
+class FoundMixture(NamedTuple):
+    """A fitted mixture of one set, in the units of the data.
 
-    def num_selected(self, num_components: int) -> int:
-        """Return how many mixtures are fitted until convergence; more components have more local optima."""
-        selected = math.ceil(num_components / 4) * math.ceil((1 + self.effort) / 2)
-        return min(selected, self.num_starts(num_components))
+    Shapes:
+        means        (K, D)
+        covariances  (K, D) or (K, D, D), (1, D, D) if tied
+        log_weights  (L,)
+    """
+
+    covariance: Covariance
+    means: Float[Tensor, "K D"]
+    covariances: Float[Tensor, "..."]
+    log_weights: Float[Tensor, " L"]
+    log_likelihood: float
+    steps: int
+    converged: bool
+    criterion: float
 
 
 class SearchResult(NamedTuple):
-    """Best mixture of each set for each number of components; absent components have weight zero.
+    """Fitted candidates of one set, the best first, and the lowest criterion found for each number of components."""
+
+    candidates: list[FoundMixture]
+    criterion_by_count: dict[int, float]
+
+
+class Frame(NamedTuple):
+    """Shift and scale of the columns of each set."""
+
+    shift: Float[Tensor, "B 1 D"]
+    scale: Float[Tensor, "B 1 D"]
+
+
+class StandardizedSets(NamedTuple):
+    """Padded sets whose columns have mean zero and variance one; constant columns are zero. Padding has weight zero.
 
     Shapes:
-        means           (B, C, K, D)                K is the largest number of components
-        variances       (B, C, K, 1) or (B, C, K, D)
-        log_weights     (B, C, K)
-        log_likelihood  (B, C)                      average over the points
-        steps           (B,)
-        converged       (B,)
+        points           (B, N, D)
+        weights          (B, N)
+        totals           (B,)         total weights, before any sampling
+        log_background   (B,)         log-density of a uniform distribution on the bounding box
+        relative_scales  (B, D)       see :class:`Points`
     """
 
-    means: Float[Tensor, "B C K D"]
-    variances: Float[Tensor, "B C K V"]
-    log_weights: Float[Tensor, "B C K"]
-    log_likelihood: Float[Tensor, "B C"]
-    steps: Int[Tensor, " B"]
-    converged: Bool[Tensor, " B"]
+    points: Float[Tensor, "B N D"]
+    weights: Float[Tensor, "B N"]
+    totals: Float[Tensor, " B"]
+    log_background: Float[Tensor, " B"]
+    relative_scales: Float[Tensor, "B D"]
+
+    def of_sets(self, sets: Int[Tensor, " b"] | slice) -> "StandardizedSets":
+        """Return some of the sets."""
+        return StandardizedSets(*(part[sets] for part in self))
+
+    def features(self, covariance: Covariance) -> Points:
+        return point_features(
+            self.points, self.weights, covariance=covariance,
+            log_background=self.log_background, relative_scales=self.relative_scales,
+        )  # fmt: skip
+
+
+def standardize_columns(
+    points: Float[Tensor, "B N D"], weights: Float[Tensor, "B N"]
+) -> tuple[StandardizedSets, Frame]:
+    """Shift and scale the columns of every set."""
+    present = (weights > 0)[..., None]
+    totals = weights.sum(dim=1)
+    shares = (weights / totals[:, None])[..., None]
+    first = points[:, :1]  # subtracted first, so that large offsets lose no digits
+    centred = torch.where(present, points - first, 0.0)
+    mean = (centred * shares).sum(dim=1, keepdim=True)
+    constant = (centred == 0).all(dim=1, keepdim=True)
+    centred = torch.where(present, centred - mean, 0.0)
+    largest = centred.abs().amax(dim=1, keepdim=True)
+    largest = torch.where(
+        constant | (largest == 0), 1.0, largest
+    )  # squares of the quotients neither over- nor underflow
+    deviation = largest * ((centred / largest).square() * shares).sum(dim=1, keepdim=True).sqrt()
+    scale = torch.where(constant | (deviation == 0), 1.0, deviation)
+    points = centred / scale
+    log_background = -box_widths(points).log().sum(dim=1)
+    squares = (scale / scale.amax(dim=2, keepdim=True))[:, 0].square()
+    # A relative scale of zero would be a division by zero; no two columns of data differ that much in a useful way.
+    relative_scales = (squares / squares.mean(dim=1, keepdim=True)).clamp(min=1e-200)
+    return StandardizedSets(points, weights, totals, log_background, relative_scales), Frame(first + mean, scale)
+
+
+def box_widths(points: Float[Tensor, "*sets N D"]) -> Float[Tensor, "*sets D"]:
+    """Return the width of the bounding box in each column, or one if it is constant."""
+    widths = points.amax(dim=-2) - points.amin(dim=-2)
+    return torch.where(widths > 0, widths, 1.0)
 
 
 @torch.inference_mode()
 def search_mixtures(
-    sets: SetBatch, component_counts: Sequence[int], options: SearchOptions, *, generator: torch.Generator
-) -> SearchResult:
-    """Search for a mixture of every set with each of the numbers of components."""
-    buckets = list(split_into_buckets(sets))
-    results = [
-        search_padded(bucket.elements.double(), bucket.mask, component_counts, options, generator) for bucket in buckets
-    ]
-    original_order = torch.cat([bucket.sets for bucket in buckets]).argsort()
-    return SearchResult(*(torch.cat(parts)[original_order] for parts in zip(*results, strict=True)))
+    sets: SetBatch, weights: Float[Tensor, " total"] | None, options: SearchOptions, *, generator: torch.Generator
+) -> list[SearchResult]:
+    """Search for a mixture of every set."""
+    uniforms = torch.rand(options.num_starts, max(options.component_counts), generator=generator, dtype=torch.float64)
+    ranks = torch.rand(SCREENING_POINTS, generator=generator, dtype=torch.float64)
+    weights = torch.ones_like(sets.elements[:, 0]) if weights is None else weights
+    batch = sets.with_elements(torch.cat([sets.elements, weights[:, None]], dim=1))  # both are padded with zeros
+    results = dict[int, SearchResult]()
+    for bucket in split_into_buckets(batch):
+        found = search_padded(bucket.elements[..., :-1], bucket.elements[..., -1], options, uniforms, ranks)
+        results |= zip(bucket.sets.tolist(), found, strict=True)
+    return [results[index] for index in range(len(sets))]
 
 
 def search_padded(
     points: Float[Tensor, "B N D"],
-    mask: Bool[Tensor, "B N"] | None,
-    component_counts: Sequence[int],
+    weights: Float[Tensor, "B N"],
     options: SearchOptions,
-    generator: torch.Generator,
-) -> SearchResult:
+    uniforms: Float[Tensor, "S K"],
+    ranks: Float[Tensor, " n"],
+) -> list[SearchResult]:
     """Search for a mixture of every set in a padded batch."""
-    options = options.for_set_size(points.shape[1])
-    canonical, place = standardize(points, mask)
-    most_starts = max(map(options.num_starts, component_counts))
-    num_selected = list(map(options.num_selected, component_counts))
+    sets, frame = standardize_columns(points, weights)
+    numbers = min(points.shape[1], SCREENING_POINTS) * options.num_starts * max(options.component_counts)
     screened = [
-        screen(canonical[part], mask if mask is None else mask[part], component_counts, options, generator)
-        for part in cached_parts(
-            len(points), min(points.shape[1], options.screening_points) * most_starts * max(component_counts)
-        )
+        candidate
+        for part in cached_parts(len(points), numbers)
+        for candidate in screen(sets.of_sets(part), options, uniforms, ranks, first=part.start)
     ]
-    starts = Mixtures(*(torch.cat(parts).double() for parts in zip(*screened, strict=True)))
-    features = point_features(canonical, mask)
-    fits = [
-        fit_mixtures(
-            features.of_sets(part),
-            starts.of_sets(part),
-            max_steps=options.max_steps,
-            min_variance=options.min_variance,
-            tol=options.tol,
-        )
-        for part in cached_parts(len(points), points.shape[1] * sum(num_selected) * max(component_counts))
+    owners = torch.cat([candidate.sets for candidate in screened])
+    criterion = torch.cat([candidate.criterion for candidate in screened])
+    chosen = smallest_of_each(criterion, owners, options.num_fits).split([len(item.sets) for item in screened])
+    by_count = [dict[int, float]() for _ in points]
+    fitted: list[list[FoundMixture]] = [[] for _ in points]
+    by_model = dict[Model, list[tuple[Tensor, Mixtures]]]()
+    for candidate, is_chosen in zip(screened, chosen, strict=True):
+        count = candidate.model[1]
+        for index, value in zip(
+            candidate.sets[~is_chosen].tolist(), candidate.criterion[~is_chosen].tolist(), strict=True
+        ):
+            by_count[index][count] = min(value, by_count[index].get(count, math.inf))
+        parts = (candidate.sets[is_chosen], candidate.mixtures.of_sets(is_chosen).double())
+        by_model.setdefault(candidate.model, []).append(parts)
+    features = dict[bool, Points]()
+    for model, parts in by_model.items():
+        owners = torch.cat([owner for owner, _ in parts])
+        starts = Mixtures(*(torch.cat(part) for part in zip(*(mixtures for _, mixtures in parts), strict=True)))
+        axis_aligned = is_axis_aligned(model[0])
+        if axis_aligned not in features and len(owners):
+            features[axis_aligned] = sets.features(model[0])
+        for part in cached_parts(len(owners), points.shape[1] * model[1] * 2):
+            members, own = owners[part], features[axis_aligned].of_sets(owners[part])
+            fit = fit_mixtures(
+                own, starts.of_sets(part), model[0],
+                max_steps=options.max_steps, min_variance=options.min_variance, tol=options.tol,
+            )  # fmt: skip
+            values = criterion_of(fit.log_likelihood, fit.mixtures, model, sets.totals[members], options)[:, 0]
+            for row, index in enumerate(members.tolist()):
+                value = float(values[row])
+                by_count[index][model[1]] = min(value, by_count[index].get(model[1], math.inf))
+                fitted[index].append(restore(fit, row, model[0], frame.shift[index], frame.scale[index], value))
+    return [
+        SearchResult(sorted(found, key=lambda mixture: mixture.criterion), dict(sorted(counts.items())))
+        for found, counts in zip(fitted, by_count, strict=True)
     ]
-    likelihood = torch.cat([fit.log_likelihood for fit in fits])
-    mixtures = Mixtures(*(torch.cat(parts) for parts in zip(*(fit.mixtures for fit in fits), strict=True)))
-    scores = penalized_likelihood(likelihood, mixtures, features, options).split_with_sizes(num_selected, dim=1)
-    first_indices = torch.tensor([0, *num_selected[:-1]]).cumsum(0)
-    best = torch.stack([score.argmax(dim=1) for score in scores], dim=1) + first_indices  # (B, C)
-    return SearchResult(
-        *restore(mixtures.select(best), place),
-        likelihood.gather(1, best) - points.shape[2] * place.scale[:, 0].log(),
-        torch.cat([fit.steps for fit in fits]),
-        torch.cat([fit.converged for fit in fits]),
+
+
+def smallest_of_each(values: Float[Tensor, " C"], owners: Int[Tensor, " C"], number: int) -> Bool[Tensor, " C"]:
+    """Mark the ``number`` smallest values of each owner."""
+    order = values.argsort(stable=True)
+    order = order[owners[order].argsort(stable=True)]  # by owner, then by value
+    sorted_owners = owners[order]
+    ranks = torch.arange(len(values)) - torch.searchsorted(sorted_owners, sorted_owners)
+    return torch.zeros(len(values), dtype=torch.bool).index_put((order,), ranks < number)
+
+
+def restore(
+    fit: FitResult, row: int, covariance: Covariance, shift: Tensor, scale: Tensor, criterion: float
+) -> FoundMixture:
+    """Transform a mixture of standardized points to the units of the data; shift and scale are (1, D)."""
+    means, covariances, log_weights = (part[row, 0] for part in fit.mixtures)
+    return FoundMixture(
+        covariance,
+        means * scale + shift,
+        covariances * scale * (scale if is_axis_aligned(covariance) else scale.T),
+        log_weights,
+        float(fit.log_likelihood[row, 0]) - float(scale.log().sum()),
+        int(fit.steps[row]),
+        bool(fit.converged[row]),
+        criterion,
     )
 
 
@@ -266,87 +378,145 @@ def cached_parts(num_sets: int, numbers_per_set: int) -> Iterator[slice]:
     return (slice(first, first + size) for first in range(0, num_sets, size))
 
 
+class Candidates(NamedTuple):
+    """Mixtures of one model, one for each of some sets, and their approximate criterion."""
+
+    model: Model
+    sets: Int[Tensor, " b"]
+    mixtures: Mixtures
+    criterion: Float[Tensor, " b"]
+
+
 def screen(
-    points: Float[Tensor, "B N D"],
-    mask: Bool[Tensor, "B N"] | None,
-    component_counts: Sequence[int],
+    sets: StandardizedSets,
     options: SearchOptions,
-    generator: torch.Generator,
-) -> Mixtures:
-    """Return the best mixtures for each number of components after a few steps, concatenated along S."""
-    points, mask = sample_points(points.float(), mask, options.screening_points, generator)
-    features = point_features(points, mask)
-    proposer_input = sample_points(points, mask, options.proposer_points, generator)
-    selected = list[Mixtures]()
-    for num_components in component_counts:
-        starts = concatenate(initial_mixtures(*proposer_input, num_components, options, generator))
-        if options.diagonal:
-            starts = starts._replace(variances=starts.variances.expand_as(starts.means))
-        fit = fit_mixtures(features, starts, max_steps=options.screening_steps, min_variance=SCREENING_MIN_VARIANCE)
-        scores = penalized_likelihood(fit.log_likelihood, fit.mixtures, features, options)
-        best = scores.topk(options.num_selected(num_components), dim=1).indices
-        selected.append(pad_components(fit.mixtures.select(best), max(component_counts)))
-    return concatenate(selected)
+    uniforms: Float[Tensor, "S K"],
+    ranks: Float[Tensor, " n"],
+    *,
+    first: int,
+) -> list[Candidates]:
+    """Return the best starts of each model after a few steps; ``first`` is the index of the first set."""
+    points, weights = sample_points(sets.points, sets.weights, ranks)
+    sets = StandardizedSets(*(part.float() for part in (points, weights, *sets[2:])))
+    centre_weights = sets.weights * ~distant_points(sets) if options.noise else sets.weights
+    centres = kmeans_plus_plus(sets.points, centre_weights, uniforms.float())
+    features = {is_axis_aligned(covariance): sets.features(covariance) for covariance in options.covariances}
+    candidates = list[Candidates]()
+    active, best = torch.arange(len(points)), torch.full((len(points),), torch.inf, dtype=torch.float64)
+    stale = torch.zeros(len(points), dtype=torch.long)  # numbers of components since the last improvement
+    for count in options.component_counts:
+        own = sets.of_sets(active)
+        assigned = assign(own.points, starting_centres(own, centres[active], count, options), centre_weights[active])
+        if not options.noise:
+            assigned = assigned[:, :, :count]
+        lowest = torch.full_like(best[active], torch.inf)
+        for model in options.models(count):
+            own_features = features[is_axis_aligned(model[0])].of_sets(active)
+            starts = initial_mixtures(own_features, assigned, model)
+            mixtures, criterion = improve_starts(own_features, starts, model, sets.totals[active], options)
+            lowest = torch.minimum(lowest, criterion.amin(dim=1))
+            for start in range(criterion.shape[1]):
+                index = torch.full((len(active), 1), start)
+                candidates.append(Candidates(model, active + first, mixtures.select(index), criterion[:, start]))
+        improved = lowest < best[active]
+        best[active] = torch.minimum(lowest, best[active])
+        stale[active] = torch.where(improved, 0, stale[active] + 1)
+        active = active[stale[active] < PATIENCE]
+        if len(active) == 0:
+            break
+    return candidates
 
 
-def penalized_likelihood(
-    likelihood: Float[Tensor, "B S"], mixtures: Mixtures, points: PointFeatures, options: SearchOptions
+def improve_starts(
+    points: Points, starts: Mixtures, model: Model, totals: Float[Tensor, " B"], options: SearchOptions
+) -> tuple[Mixtures, Float[Tensor, "B s"]]:
+    """Return the best starts after a few steps, and their criterion."""
+    min_variance = max(SCREENING_MIN_VARIANCE, options.min_variance)
+    keep = min(options.starts_per_model, starts.means.shape[1])
+    for steps in SCREENING_STEPS if model[1] > 1 or options.noise else (0,):
+        fit = fit_mixtures(points, starts, model[0], max_steps=steps, min_variance=min_variance)
+        criterion = criterion_of(fit.log_likelihood, fit.mixtures, model, totals, options)
+        best = criterion.topk(keep, dim=1, largest=False).indices
+        starts, criterion = fit.mixtures.select(best), criterion.gather(1, best)
+    return starts, criterion
+
+
+def starting_centres(
+    sets: StandardizedSets, centres: Float[Tensor, "B S K D"], count: int, options: SearchOptions
+) -> Float[Tensor, "B s k D"]:
+    """Return centres for ``count`` components: those of k-means++, and those that the network proposes."""
+    if count == 1:
+        return centres[:, :1, :1]
+    if options.proposer is None:
+        return centres[:, :, :count]
+    proposals = options.proposer.propose_canonical(sets.points, sets.weights > 0, count).means
+    return torch.cat([centres[:, :, :count], proposals.unflatten(0, (len(centres), -1))], dim=1)
+
+
+def assign(
+    points: Float[Tensor, "B N D"], centres: Float[Tensor, "B S K D"], weights: Float[Tensor, "B N"]
+) -> Float[Tensor, "B S L N"]:
+    """Assign points to the nearest centre, and those of weight zero to one more component."""
+    distances = torch.cdist(centres.flatten(1, 2), points).unflatten(1, centres.shape[1:3])
+    excluded = (weights == 0)[:, None, None].expand(-1, centres.shape[1], -1, -1)
+    nearest = (distances == distances.amin(dim=2, keepdim=True)) & ~excluded
+    return torch.cat([nearest, excluded], dim=2).to(points.dtype)
+
+
+def initial_mixtures(points: Points, assigned: Float[Tensor, "B S L N"], model: Model) -> Mixtures:
+    """Return mixtures of the assigned points, whose components share one covariance."""
+    covariance, count = model
+    pooled = covariance if is_axis_aligned(covariance) else "tied"
+    start = m_step(
+        sufficient_statistics(points, assigned), pooled, points.relative_scales,
+        num_components=count, min_variance=SCREENING_MIN_VARIANCE,
+    )  # fmt: skip
+    covariances = start.covariances
+    if is_axis_aligned(covariance):
+        covariances = (covariances * start.log_weights[:, :, :count, None].softmax(dim=2)).sum(dim=2, keepdim=True)
+    if covariance != "tied":
+        covariances = covariances.repeat_interleave(count, dim=2)
+    return start._replace(covariances=covariances)
+
+
+def distant_points(sets: StandardizedSets) -> Bool[Tensor, "B N"]:
+    """Mark a fraction of the points of each set, those with the most distant neighbours."""
+    absent = sets.weights == 0
+    _, number, dim = sets.points.shape
+    neighbour = min(max(4, dim // 2 + 2), number)
+    distances = torch.cdist(sets.points, sets.points).masked_fill(absent[:, None], torch.inf)
+    distances = distances.topk(neighbour, dim=2, largest=False).values[..., -1].masked_fill(absent, -torch.inf)
+    ranks = distances.argsort(dim=1).argsort(dim=1) - absent.sum(dim=1, keepdim=True)  # padding has negative ranks
+    return ranks >= (1 - NOISE_FRACTION) * (~absent).sum(dim=1, keepdim=True)
+
+
+def criterion_of(
+    likelihood: Float[Tensor, "B S"],
+    mixtures: Mixtures,
+    model: Model,
+    totals: Float[Tensor, " B"],
+    options: SearchOptions,
 ) -> Float[Tensor, "B S"]:
-    """Return the likelihood, penalized where a component has too few points."""
-    counts = mixtures.log_weights.exp() * points.sizes[:, None, None]  # (B, S, K)
-    spurious = ((counts < options.min_points) & (mixtures.log_weights > -torch.inf)).any(dim=2)
-    return likelihood - SPURIOUS_PENALTY * spurious
-
-
-def initial_mixtures(
-    points: Float[Tensor, "B N D"],
-    mask: Bool[Tensor, "B N"] | None,
-    num_components: int,
-    options: SearchOptions,
-    generator: torch.Generator,
-) -> list[Mixtures]:
-    """Return the mixtures that the network proposes and those of k-means++."""
-    mixtures = list[Mixtures]()
-    if options.proposer is not None and options.num_proposals(num_components):
-        proposals = options.proposer.propose_canonical(points, mask, num_components)
-        mixtures.append(Mixtures(*(part.view(len(points), -1, *part.shape[1:]) for part in proposals)))
-    if count := options.num_kmeans_starts(num_components):
-        mixtures.append(
-            kmeans_plus_plus(points, mask, num_components=num_components, num_mixtures=count, generator=generator)
-        )
-    return mixtures
+    """Return the criterion of mixtures; lower is better."""
+    dim, totals = mixtures.means.shape[3], totals.double()[:, None]
+    penalty = num_parameters(model, dim, noise=options.noise) * totals.log()
+    criterion = penalty - 2 * totals * likelihood.double()
+    if len(options.component_counts) > 1 and model[1] > 1:
+        smallest = mixtures.log_weights[:, :, : model[1]].amin(dim=2).double().exp() * totals
+        criterion = criterion + EXCLUDED * (smallest < min_component_size(dim))
+    return criterion
 
 
 def sample_points(
-    points: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None, size: int, generator: torch.Generator
-) -> tuple[Float[Tensor, "B n D"], Bool[Tensor, "B n"] | None]:
-    """Draw at most ``size`` points of each set without replacement, padding last."""
+    points: Float[Tensor, "B N D"], weights: Float[Tensor, "B N"], ranks: Float[Tensor, " n"]
+) -> tuple[Float[Tensor, "B n D"], Float[Tensor, "B n"]]:
+    """Draw points in proportion to their weights if there are more than n in the batch."""
+    size = len(ranks)
     if points.shape[1] <= size:
-        return points, mask
-    keys = torch.rand(points.shape[:2], generator=generator)
-    keys = keys if mask is None else keys.masked_fill(~mask, -1.0)
-    indices = keys.topk(size, dim=1).indices
+        return points, weights
+    cumulative = weights.cumsum(dim=1)
+    strata = (torch.arange(size) + ranks) / size  # stratified, so that few points are drawn twice
+    indices = torch.searchsorted(cumulative, strata * cumulative[:, -1:], right=True)
+    indices = torch.minimum(indices, (cumulative < cumulative[:, -1:]).sum(dim=1, keepdim=True))
     sample = points.gather(1, indices[..., None].expand(-1, -1, points.shape[2]))
-    return sample, None if mask is None else mask.gather(1, indices)
-
-
-def concatenate(mixtures: list[Mixtures]) -> Mixtures:
-    """Concatenate the mixtures of each set."""
-    return Mixtures(*(torch.cat(parts, dim=1) for parts in zip(*mixtures, strict=True)))
-
-
-def pad_components(mixtures: Mixtures, num_components: int) -> Mixtures:
-    """Add components of weight zero."""
-    means, variances, log_weights = mixtures
-    missing = num_components - means.shape[2]
-    return Mixtures(
-        pad(means, (0, 0, 0, missing)),
-        pad(variances, (0, 0, 0, missing), value=1.0),
-        pad(log_weights, (0, missing), value=-math.inf),
-    )
-
-
-def restore(mixtures: Mixtures, place: ShiftAndScale) -> Mixtures:
-    """Transform mixtures of canonical points to the coordinates of the data."""
-    shift, scale = place.shift[:, None], place.scale[:, None]  # (B, 1, 1, D), (B, 1, 1, 1)
-    return Mixtures(mixtures.means * scale + shift, mixtures.variances * scale.square(), mixtures.log_weights)
+    return sample, torch.ones_like(sample[..., 0])

@@ -53,7 +53,7 @@ def seeded_torch(seed: int) -> Generator[None]:
         yield
 
 
-def read_sets(sets: Sequence[ArrayLike], *, caller: str) -> list[NDArray[np.float64]]:
+def read_sets(sets: Sequence[ArrayLike], *, caller: str, allow_nan: bool = False) -> list[NDArray[np.float64]]:
     """Convert a list of sets to arrays (n, D) of float64 with the same D, or name the set that is invalid."""
     if isinstance(sets, Mapping | str) or not hasattr(sets, "__len__") or getattr(sets, "ndim", 1) == 0:
         raise ValueError(f"{caller}: expected a list of arrays, one for each set; got a {type(sets).__name__}.")
@@ -77,7 +77,7 @@ def read_sets(sets: Sequence[ArrayLike], *, caller: str) -> list[NDArray[np.floa
         if array.size == 0:
             raise ValueError(f"{caller}: set {index} has no {'columns' if len(array) else 'points'}.")
         for requirement, invalid in (
-            ("finite", ~np.isfinite(array)),
+            ("finite", np.isinf(array) if allow_nan else ~np.isfinite(array)),
             (f"between -{MAX_MAGNITUDE:g} and {MAX_MAGNITUDE:g}", np.abs(array) > MAX_MAGNITUDE),
         ):
             if invalid.any():
