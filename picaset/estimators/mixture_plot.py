@@ -70,27 +70,28 @@ def draw_panel(axis: Any, panel: Panel) -> None:
     # In random order, so that no component hides the others; all of them are below the ellipses.
     shown = np.random.default_rng(0).permutation(len(panel.points))[:MAX_DRAWN]
     points, labels = panel.points[shown], panel.labels[shown]
-    colours = [NOISE if label < 0 else PALETTE[label % len(PALETTE)] for label in labels.tolist()]
+    colours = np.array([*PALETTE, NOISE])[np.where(labels < 0, -1, labels % len(PALETTE))]
     marker_size = 14 if len(points) < 300 else max(1.5, 6 - len(points) / 4000)
     opacity = 0.5 if len(points) < 3000 else 0.3
     axis.scatter(*points.T, s=marker_size, color=colours, alpha=opacity, linewidths=0, rasterized=len(points) > 3000)
-    halo = [withStroke(linewidth=4, foreground="white")]
+    halo: Any = [withStroke(linewidth=3.2, foreground="white")]
     for component, (mean, covariance) in enumerate(zip(panel.means, panel.covariances, strict=True)):
         colour = PALETTE[component % len(PALETTE)]
         variances, directions = np.linalg.eigh(covariance)
         width, height = 4 * np.sqrt(np.maximum(variances, 0))  # two standard deviations to each side
         angle = math.degrees(math.atan2(directions[1, 0], directions[0, 0]))
-        ellipse = Ellipse(mean, width, height, angle=angle, facecolor="none", edgecolor=colour, linewidth=2)
+        ellipse = Ellipse(mean, width, height, angle=angle, facecolor="none", edgecolor=colour, linewidth=1.8)
         ellipse.set_path_effects(halo)
         axis.add_patch(ellipse)
-        axis.text(
-            *mean, str(component), color=colour, ha="center", va="center", fontweight="bold", fontsize=9,
-            path_effects=halo, zorder=5,
+        top = mean + [0, 2 * math.sqrt(max(covariance[1, 1], 0))]
+        axis.annotate(
+            str(component), top, (0, 3), textcoords="offset points", ha="center", color=colour, fontweight="bold",
+            fontsize=9, path_effects=halo, zorder=5, annotation_clip=True,
         )  # fmt: skip
     if len(panel.points) > MAX_DRAWN:
         note = f"{MAX_DRAWN:,} of {len(panel.points):,} points drawn"
         axis.text(0.99, 0.01, note, transform=axis.transAxes, ha="right", va="bottom", fontsize=7, color="#777777")
-    spread = panel.points.std(axis=0)
+    spread = np.nanstd(panel.points, axis=0)
     if spread.max() < 5 * spread.min():  # the same unit, it seems
         axis.set_aspect("equal", adjustable="datalim")
     axis.tick_params(labelsize=8, colors="#777777")
@@ -132,6 +133,8 @@ def mean_overlap(means: Sequence[Floats], covariances: Sequence[Floats], columns
         differences = (centres[first] - centres[second])[:, columns]
         solved = np.linalg.solve(shared, differences[:, :, None])[:, :, 0]
         logs = np.linalg.slogdet(matrices)[1]
-        distances = (differences * solved).sum(axis=1) / 8 + (np.linalg.slogdet(shared)[1] - (logs[first] + logs[second]) / 2) / 2
+        distances = (differences * solved).sum(axis=1) / 8 + (
+            np.linalg.slogdet(shared)[1] - (logs[first] + logs[second]) / 2
+        ) / 2
         overlaps.append(float(np.exp(-distances).mean()))
     return float(np.mean(overlaps)) if overlaps else 0.0

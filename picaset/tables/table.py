@@ -352,10 +352,9 @@ def column_kind(table: Table, name: str) -> str:
     if column.dtype.kind == "b":
         return "true or false"
     if column.dtype.kind in "iuf":
-        present = column[~np.isnan(column)] if column.dtype.kind == "f" else column
-        if len(present) == 0:
+        if bool(table.is_missing(name).all()):
             return "empty"
-        return "ids" if ID_NAME.fullmatch(name) and bool((present == np.floor(present)).all()) else "numbers"
+        return "ids" if ID_NAME.fullmatch(name) and is_whole(column) else "numbers"
     present = column[~table.is_missing(name)]
     if len(present) == 0:
         return "empty"
@@ -404,7 +403,13 @@ class RowSets:
 
 
 def group_rows(
-    table: Table, *, columns: Sequence[str] = (), set_column: str | None, drop_missing: bool = False, hint: str
+    table: Table,
+    *,
+    columns: Sequence[str] = (),
+    set_column: str | None,
+    drop_missing: bool = False,
+    keep_missing: bool = False,
+    hint: str,
 ) -> RowSets:
     """Group the rows of a table into sets.
 
@@ -413,6 +418,7 @@ def group_rows(
         columns: Features; empty for all numeric columns.
         set_column: Column whose value names the set of a row; None for one set of all rows.
         drop_missing: Whether to drop rows with missing values instead of raising an error.
+        keep_missing: Whether to keep them, with NaN where a value is missing, unless all of a row are.
         hint: Ends the error message for a missing value: what the user can do about it.
     """
     labels = [] if set_column is None else to_text(table.column(set_column))
@@ -424,7 +430,9 @@ def group_rows(
     if set_column is not None:
         is_missing = np.column_stack([is_missing, table.is_missing(set_column)])
     missing = is_missing.any(axis=1)
-    if missing.any() and not drop_missing:
+    if keep_missing:
+        missing = is_missing[:, : len(names)].all(axis=1) | is_missing[:, len(names) :].any(axis=1)
+    if missing.any() and not drop_missing and not keep_missing:
         row = int(missing.argmax())
         column = [*names, set_column][int(is_missing[row].argmax())]
         raise ValueError(
@@ -443,8 +451,15 @@ def group_rows(
 
 def to_text(column: NDArray[Any]) -> list[str]:
     """Return the values of a column as text, whole numbers without a decimal point."""
-    is_whole = column.dtype.kind == "f" and bool((np.isnan(column) | (column == np.floor(column))).all())
-    return [f"{value:.0f}" for value in column.tolist()] if is_whole else list(map(str, column.tolist()))
+    if column.dtype.kind == "f" and is_whole(column):
+        return [f"{value:.0f}" for value in column.tolist()]
+    return list(map(str, column.tolist()))
+
+
+def is_whole(column: NDArray[Any]) -> bool:
+    """Return whether all numbers of a column are whole, apart from missing ones."""
+    with np.errstate(invalid="ignore"):  # damaged files have signalling NaNs
+        return column.dtype.kind in "iu" or bool((np.isnan(column) | (column == np.floor(column))).all())
 
 
 Floats = NDArray[np.float64]
