@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -21,8 +21,8 @@ from picaset.estimators.batched_em import (
     Mixtures,
     fit_mixtures,
     is_axis_aligned,
-    pairs,
     point_features,
+    statistics_of_mixtures,
 )
 from picaset.estimators.large_mixture import Sample, draw_sample, fit_large_mixture, open_points
 from picaset.estimators.missing_values import covariance_matrices, fit_incomplete, impute, joint_log_density
@@ -36,7 +36,6 @@ from picaset.estimators.mixture_search import (
     find_proposer,
     information_criterion,
     num_parameters,
-    restore,
     search_mixtures,
     standardize_columns,
 )
@@ -221,7 +220,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             rows, torch.as_tensor(weights)[None], covariance=self.covariance_type_, relative_scales=scales,
             log_background=-(torch.as_tensor(self.noise_widths_) / frame.scale[0, 0]).log().sum()[None],
         )  # fmt: skip
-        prior = statistics_of_mixture(start, self.covariance_type_, self.n_samples_seen_, self.reg_covar)
+        prior = self.n_samples_seen_ * statistics_of_mixtures(start, self.covariance_type_, min_variance=self.reg_covar)
         with torch.inference_mode(), few_threads(points.size * self.n_components_):
             fit = fit_mixtures(
                 features, start, self.covariance_type_,
@@ -436,7 +435,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         self.n_samples_seen_ = float(sample.count)
 
     def _set_fit(self, fit: FitResult, frame: Frame) -> None:
-        self._set_mixture(restore(fit, 0, self.covariance_type_, frame.shift[0], frame.scale[0], 0.0))
+        self._set_mixture(FoundMixture.of(fit, 0, self.covariance_type_).in_units(frame.shift[0], frame.scale[0]))
 
     def _set_mixture(self, found: FoundMixture) -> None:
         """Set the parameters of the mixture, in descending order of the weights."""
@@ -597,24 +596,6 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
         )  # fmt: skip
         model = (start.covariance, len(start.means))
         value = float(criterion_of(fit.log_likelihood, fit.mixtures, model, own_weights.sum()[None], options))
-        candidates.append(restore(fit, 0, start.covariance, frame.shift, frame.scale, value))
+        candidates.append(FoundMixture.of(fit, 0, start.covariance, value).in_units(frame.shift, frame.scale))
         by_count[model[1]] = min(value, by_count.get(model[1], math.inf))
     return SearchResult(sorted(candidates, key=lambda mixture: mixture.criterion), dict(sorted(by_count.items())))
-
-
-def statistics_of_mixture(mixtures: Mixtures, covariance: Covariance, total: float, min_variance: float) -> Tensor:
-    """Return the sufficient statistics of which a mixture is the M step, (B, S, L, F)."""
-    means, covariances, log_weights = mixtures
-    count, dim = means.shape[2:]
-    counts = total * log_weights.exp()
-    if is_axis_aligned(covariance):
-        seconds = covariances - min_variance + means.square()
-    else:
-        matrices = covariances - min_variance * torch.eye(dim, dtype=means.dtype)
-        rows, columns, _ = pairs(dim)
-        seconds = (matrices + means[..., :, None] * means[..., None, :])[..., rows, columns]
-    moments = torch.cat([torch.ones_like(means[..., :1]), means, seconds], dim=-1)
-    statistics = torch.zeros(*counts.shape, moments.shape[-1], dtype=means.dtype)
-    statistics[:, :, :count] = moments
-    statistics[..., 0] = 1.0
-    return cast(Tensor, statistics * counts[..., None])

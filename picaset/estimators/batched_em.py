@@ -236,6 +236,23 @@ def m_step(
     return Mixtures(means, covariances, (weights / weights.sum(dim=2, keepdim=True)).log())
 
 
+def statistics_of_mixtures(mixtures: Mixtures, covariance: Covariance, *, min_variance: float) -> Tensor:
+    """Return the statistics per point, (B, S, L, F), of which the mixtures are the M step."""
+    means, covariances, log_weights = mixtures
+    dim = means.shape[3]
+    if is_axis_aligned(covariance):
+        seconds = covariances - min_variance + means.square()
+    else:
+        matrices = covariances - min_variance * torch.eye(dim, dtype=means.dtype)
+        rows, columns, _ = pairs(dim)
+        seconds = (matrices + means[..., :, None] * means[..., None, :])[..., rows, columns]
+    moments = torch.cat([torch.ones_like(means[..., :1]), means, seconds], dim=-1)
+    background = torch.zeros_like(moments[:, :, :1])
+    background[..., 0] = 1.0
+    moments = torch.cat([moments, background], dim=2)[:, :, : log_weights.shape[2]]
+    return moments * log_weights.exp()[..., None]
+
+
 class FitResult(NamedTuple):
     """Fitted mixtures, their average log-likelihood, and the number of steps and convergence of each set."""
 

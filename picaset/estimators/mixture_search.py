@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ from picaset.estimators.batched_em import (
     is_axis_aligned,
     m_step,
     point_features,
+    statistics_of_mixtures,
     sufficient_statistics,
 )
 from picaset.networks.mixture_proposer import MixtureProposer
@@ -185,7 +187,7 @@ class SearchOptions:
 
 
 class FoundMixture(NamedTuple):
-    """A fitted mixture of one set, in the units of the data.
+    """A fitted mixture of one set.
 
     Shapes:
         means        (K, D)
@@ -202,12 +204,43 @@ class FoundMixture(NamedTuple):
     converged: bool
     criterion: float
 
+    @classmethod
+    def of(cls, fit: FitResult, row: int, covariance: Covariance, criterion: float = 0.0) -> "FoundMixture":
+        """Return the first mixture of one of the sets of a fit."""
+        parts = (part[row, 0] for part in fit.mixtures)
+        ending = (float(fit.log_likelihood[row, 0]), int(fit.steps[row]), bool(fit.converged[row]))
+        return cls(covariance, *parts, *ending, criterion)
+
+    @property
+    def model(self) -> Model:
+        return self.covariance, len(self.means)
+
+    def in_units(self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"]) -> "FoundMixture":
+        """Transform a mixture of standardized points to the units of the data."""
+        square = scale.square() if is_axis_aligned(self.covariance) else scale.T * scale
+        return self._replace(
+            means=self.means * scale + shift,
+            covariances=self.covariances * square,
+            log_likelihood=self.log_likelihood - float(scale.log().sum()),
+        )
+
 
 class SearchResult(NamedTuple):
     """Fitted candidates of one set, the best first, and the lowest criterion found for each number of components."""
 
     candidates: list[FoundMixture]
     criterion_by_count: dict[int, float]
+
+    @property
+    def best_criterion(self) -> float:
+        return self.candidates[0].criterion if self.candidates else math.inf
+
+    def add_criterion(self, count: int, value: float) -> None:
+        self.criterion_by_count[count] = min(value, self.criterion_by_count.get(count, math.inf))
+
+    def in_units(self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"]) -> "SearchResult":
+        """Transform the mixtures to the units of the data."""
+        return self._replace(candidates=[candidate.in_units(shift, scale) for candidate in self.candidates])
 
 
 class Frame(NamedTuple):
@@ -308,42 +341,96 @@ def search_padded(
         for part in cached_parts(len(points), numbers)
         for candidate in screen(sets.of_sets(part), options, uniforms, ranks, first=part.start)
     ]
+    results = [SearchResult([], {}) for _ in points]
+    for candidate in screened:
+        for index, value in zip(candidate.sets.tolist(), candidate.criterion.tolist(), strict=True):
+            results[index].add_criterion(candidate.model[1], value)
     owners = torch.cat([candidate.sets for candidate in screened])
     criterion = torch.cat([candidate.criterion for candidate in screened])
     chosen = smallest_of_each(criterion, owners, options.num_fits).split([len(item.sets) for item in screened])
-    by_count = [dict[int, float]() for _ in points]
-    fitted: list[list[FoundMixture]] = [[] for _ in points]
-    by_model = dict[Model, list[tuple[Tensor, Mixtures]]]()
-    for candidate, is_chosen in zip(screened, chosen, strict=True):
-        count = candidate.model[1]
-        for index, value in zip(
-            candidate.sets[~is_chosen].tolist(), candidate.criterion[~is_chosen].tolist(), strict=True
-        ):
-            by_count[index][count] = min(value, by_count[index].get(count, math.inf))
-        parts = (candidate.sets[is_chosen], candidate.mixtures.of_sets(is_chosen).double())
-        by_model.setdefault(candidate.model, []).append(parts)
-    features = dict[bool, Points]()
-    for model, parts in by_model.items():
-        owners = torch.cat([owner for owner, _ in parts])
-        starts = Mixtures(*(torch.cat(part) for part in zip(*(mixtures for _, mixtures in parts), strict=True)))
-        axis_aligned = is_axis_aligned(model[0])
-        if axis_aligned not in features and len(owners):
-            features[axis_aligned] = sets.features(model[0])
-        for part in cached_parts(len(owners), points.shape[1] * model[1] * 2):
-            members, own = owners[part], features[axis_aligned].of_sets(owners[part])
+    features = {is_axis_aligned(covariance): sets.features(covariance) for covariance in options.covariances}
+    candidates = [candidate.select(part) for candidate, part in zip(screened, chosen, strict=True)]
+    while candidates:
+        improved = converge(features, sets.totals, candidates, options, results)
+        candidates = merged_candidates(features, sets.totals, results, improved, options)
+    return [result.in_units(*place) for result, *place in zip(results, *frame, strict=True)]
+
+
+def converge(
+    features: dict[bool, Points],
+    totals: Float[Tensor, " B"],
+    candidates: "list[Candidates]",
+    options: SearchOptions,
+    results: list[SearchResult],
+) -> list[int]:
+    """Fit candidates until convergence and add them to the results; return the sets whose best mixture is new."""
+    before = [result.best_criterion for result in results]
+    by_model = dict[Model, list[Candidates]]()
+    for candidate in candidates:
+        by_model.setdefault(candidate.model, []).append(candidate)
+    for model, group in by_model.items():
+        owners = torch.cat([candidate.sets for candidate in group])
+        starts = Mixtures(*(torch.cat(part) for part in zip(*(item.mixtures for item in group), strict=True))).double()
+        points = features[is_axis_aligned(model[0])]
+        for part in cached_parts(len(owners), points.features.shape[2] * model[1] * 2):
             fit = fit_mixtures(
-                own, starts.of_sets(part), model[0],
+                points.of_sets(owners[part]), starts.of_sets(part), model[0],
                 max_steps=options.max_steps, min_variance=options.min_variance, tol=options.tol,
             )  # fmt: skip
-            values = criterion_of(fit.log_likelihood, fit.mixtures, model, sets.totals[members], options)[:, 0]
-            for row, index in enumerate(members.tolist()):
-                value = float(values[row])
-                by_count[index][model[1]] = min(value, by_count[index].get(model[1], math.inf))
-                fitted[index].append(restore(fit, row, model[0], frame.shift[index], frame.scale[index], value))
-    return [
-        SearchResult(sorted(found, key=lambda mixture: mixture.criterion), dict(sorted(counts.items())))
-        for found, counts in zip(fitted, by_count, strict=True)
-    ]
+            values = criterion_of(fit.log_likelihood, fit.mixtures, model, totals[owners[part]], options)[:, 0]
+            for row, (index, value) in enumerate(zip(owners[part].tolist(), values.tolist(), strict=True)):
+                results[index].candidates.append(FoundMixture.of(fit, row, model[0], value))
+                results[index].add_criterion(model[1], value)
+    for result in results:
+        result.candidates.sort(key=lambda mixture: mixture.criterion)
+    return [index for index, result in enumerate(results) if result.best_criterion < before[index]]
+
+
+def merged_candidates(
+    features: dict[bool, Points],
+    totals: Float[Tensor, " B"],
+    results: list[SearchResult],
+    indices: list[int],
+    options: SearchOptions,
+) -> "list[Candidates]":
+    """Merge two components of the best mixtures of some sets, the two that leave the lowest criterion.
+
+    An additional component often repairs a poor local optimum; with two others merged, the mixture is a good start for
+    the smaller number of components.
+    """
+    by_model = dict[Model, list[int]]()
+    for index in indices:
+        by_model.setdefault(results[index].candidates[0].model, []).append(index)
+    candidates = list[Candidates]()
+    for (covariance, count), members in by_model.items():
+        if count - 1 not in options.component_counts:
+            continue
+        smaller = (covariance, count - 1)
+        points = features[is_axis_aligned(covariance)]
+        pairs = list(combinations(range(count), 2))
+        for part in cached_parts(len(members), points.features.shape[2] * len(pairs) * count):
+            owners = torch.tensor(members[part])
+            own = points.of_sets(owners)
+            best = [results[index].candidates[0] for index in members[part]]
+            parts = zip(*((item.means, item.covariances, item.log_weights) for item in best), strict=True)
+            mixtures = Mixtures(*(torch.stack(part)[:, None] for part in parts))
+            statistics = statistics_of_mixtures(mixtures, covariance, min_variance=options.min_variance)[:, 0]
+            merged = [
+                torch.cat([statistics[:, :left], statistics[:, left + 1 : right], statistics[:, right + 1 :]], dim=1)
+                for left, right in pairs
+            ]
+            both = [statistics[:, [left]] + statistics[:, [right]] for left, right in pairs]
+            starts = m_step(
+                torch.stack([torch.cat(part, dim=1) for part in zip(both, merged, strict=True)], dim=1), covariance,
+                own.relative_scales, num_components=count - 1, min_variance=options.min_variance,
+            )  # fmt: skip
+            fit = fit_mixtures(own, starts, covariance, max_steps=1, min_variance=options.min_variance)
+            criterion = criterion_of(fit.log_likelihood, fit.mixtures, smaller, totals[owners], options)
+            lowest = criterion.argmin(dim=1, keepdim=True)
+            candidates.append(
+                Candidates(smaller, owners, fit.mixtures.select(lowest), criterion.gather(1, lowest)[:, 0])
+            )
+    return candidates
 
 
 def smallest_of_each(values: Float[Tensor, " C"], owners: Int[Tensor, " C"], number: int) -> Bool[Tensor, " C"]:
@@ -353,23 +440,6 @@ def smallest_of_each(values: Float[Tensor, " C"], owners: Int[Tensor, " C"], num
     sorted_owners = owners[order]
     ranks = torch.arange(len(values)) - torch.searchsorted(sorted_owners, sorted_owners)
     return torch.zeros(len(values), dtype=torch.bool).index_put((order,), ranks < number)
-
-
-def restore(
-    fit: FitResult, row: int, covariance: Covariance, shift: Tensor, scale: Tensor, criterion: float
-) -> FoundMixture:
-    """Transform a mixture of standardized points to the units of the data; shift and scale are (1, D)."""
-    means, covariances, log_weights = (part[row, 0] for part in fit.mixtures)
-    return FoundMixture(
-        covariance,
-        means * scale + shift,
-        covariances * scale * (scale if is_axis_aligned(covariance) else scale.T),
-        log_weights,
-        float(fit.log_likelihood[row, 0]) - float(scale.log().sum()),
-        int(fit.steps[row]),
-        bool(fit.converged[row]),
-        criterion,
-    )
 
 
 def cached_parts(num_sets: int, numbers_per_set: int) -> Iterator[slice]:
@@ -385,6 +455,10 @@ class Candidates(NamedTuple):
     sets: Int[Tensor, " b"]
     mixtures: Mixtures
     criterion: Float[Tensor, " b"]
+
+    def select(self, chosen: Bool[Tensor, " b"]) -> "Candidates":
+        """Return some of the candidates."""
+        return Candidates(self.model, self.sets[chosen], self.mixtures.of_sets(chosen), self.criterion[chosen])
 
 
 def screen(
@@ -490,6 +564,21 @@ def distant_points(sets: StandardizedSets) -> Bool[Tensor, "B N"]:
     return ranks >= (1 - NOISE_FRACTION) * (~absent).sum(dim=1, keepdim=True)
 
 
+CRIT = "bic"
+
+
+def penalty_of(mixtures, model, totals, options):
+    dim = mixtures.means.shape[3]
+    total = num_parameters(model, dim, noise=options.noise)
+    if CRIT == "bic":
+        return total * totals.log()
+    own = {"spherical": 1, "diag": dim, "tied": 0, "full": dim * (dim + 1) // 2}[model[0]] + dim
+    counts = (mixtures.log_weights[:, :, : model[1]].double().exp() * totals[..., None]).clamp(min=1.0)
+    shared = total - own * model[1]
+    c = {"nk": 1.0, "nk2": 2.0, "nk4": 4.0}[CRIT]
+    return shared * totals.log() + own * (counts / c).clamp(min=2.0).log().sum(dim=2)
+
+
 def criterion_of(
     likelihood: Float[Tensor, "B S"],
     mixtures: Mixtures,
@@ -499,7 +588,7 @@ def criterion_of(
 ) -> Float[Tensor, "B S"]:
     """Return the criterion of mixtures; lower is better."""
     dim, totals = mixtures.means.shape[3], totals.double()[:, None]
-    penalty = num_parameters(model, dim, noise=options.noise) * totals.log()
+    penalty = penalty_of(mixtures, model, totals, options)
     criterion = penalty - 2 * totals * likelihood.double()
     if len(options.component_counts) > 1 and model[1] > 1:
         smallest = mixtures.log_weights[:, :, : model[1]].amin(dim=2).double().exp() * totals
