@@ -245,7 +245,7 @@ def column_format(mixtures: Sequence[Any], column: int) -> Callable[[float, floa
     decimals = 1 - math.floor(math.log10(resolution))
     if largest < 1e12 and decimals <= 6:
         decimals = max(decimals, 0)
-        return lambda mean, deviation: (f"{mean:.{decimals}f}", f"{deviation:.{decimals}f}")
+        return lambda mean, deviation: (f"{round(mean, decimals) + 0.0:.{decimals}f}", f"{deviation:.{decimals}f}")
     digits = min(max(math.floor(math.log10(largest)) + decimals, 1), 16)
     return lambda mean, deviation: (f"{mean:.{digits}e}", f"{deviation:.1e}")
 

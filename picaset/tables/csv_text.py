@@ -347,7 +347,7 @@ def to_array(column: Any) -> NDArray[Any]:
 
 def is_blank(values: NDArray[Any]) -> NDArray[np.bool_]:
     if values.dtype.kind != "O":
-        return np.isnan(values.astype(np.float64))
+        return np.isnan(values)
     return np.array([not value.strip() for value in values], dtype=np.bool_)
 
 

@@ -92,7 +92,7 @@ class Table:
         """Return for each row whether the value of a column is missing."""
         column = self.column(name)
         if column.dtype.kind in "iufb":
-            return np.isnan(column.astype(np.float64))
+            return np.isnan(column)
         return np.array([is_missing(str(value)) for value in column], dtype=np.bool_)
 
     def is_number(self, name: str) -> NDArray[np.bool_]:
