@@ -177,7 +177,7 @@ def read_csv_parts(
             data = join_spaces(data)
         part = CsvPart(name, data, first_line + num_header_lines, layout)
         columns = part.parse()
-        if layout.is_numeric is None:
+        if layout.is_numeric is None and len(columns[layout.names[0]]):
             layout = replace(layout, is_numeric=[column.dtype.kind in "iuf" for column in columns.values()])
         notes = [f"{name} is read as Windows-1252 text"] if encoding == "cp1252" else []
         for column_name, column in columns.items():

@@ -532,7 +532,7 @@ def open_large_table(path: Path, columns: Sequence[str] = (), *, drop_missing: b
 
     def chunks() -> Iterator[Floats]:
         for start in range(0, num_rows, CHUNK_ROWS):
-            yield values[start : start + CHUNK_ROWS]
+            yield np.array(values[start : start + CHUNK_ROWS])
 
     return LargeTable(path, names, chunks, num_rows, num_dropped, [*first.notes, *notes])
 
