@@ -77,4 +77,4 @@ if __name__ == "__main__":
             seconds = median_seconds(lambda read=read: read(path), repeats=9, warmups=1, at_most=10)
             print(f"{name:20} {1e3 * seconds:8.1f} ms")
             rows.append(dict(name=name, rows=options.rows, columns=options.columns, seconds=seconds))
-    record("tables", rows)
+    record("tables", rows, {})
