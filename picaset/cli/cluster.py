@@ -20,6 +20,8 @@ from picaset.terminal import Terminal, say
 
 MAX_PRINTED = 20
 """Largest number of sets whose components are printed."""
+MAX_COMPONENTS = 200
+"""Largest number of Gaussians per mixture."""
 MAX_COLUMNS = 20
 """Largest number of columns of a component that are printed one by one."""
 
@@ -126,6 +128,9 @@ class Cluster:
     def check(self) -> None:
         if (self.file is None) != self.example:
             raise ValueError("give either a file or --example.")
+        for name, number in (("components", self.components), ("max-components", self.max_components)):
+            if number != "auto" and not 1 <= number <= MAX_COMPONENTS:
+                raise ValueError(f"--{name} must be between 1 and {MAX_COMPONENTS}; got {number}.")
         if self.drop_missing and self.keep_missing:
             raise ValueError("give either --drop-missing or --keep-missing.")
         for name, path, suffixes in (
