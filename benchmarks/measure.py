@@ -102,14 +102,14 @@ def machine_limits() -> dict[str, float]:
     return {"flops": 2 * 2048**3 / seconds, "bytes_per_second": 4 * vector.numel() / reading}
 
 
-def record(name: str, rows: list[dict[str, object]], limits: dict[str, float]) -> None:
-    """Print one JSON line with the rows and what is needed to repeat them: command, commit, versions and hardware."""
+def describe_run(name: str, limits: dict[str, float]) -> dict[str, object]:
+    """Return what is needed to repeat a benchmark: command, commit, versions and hardware."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     processor = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.processor(),
     )
-    description = {
+    return {
         "benchmark": name,
         "command": f"python -m benchmarks.{name} " + " ".join(sys.argv[1:]),
         "commit": commit,
@@ -117,6 +117,9 @@ def record(name: str, rows: list[dict[str, object]], limits: dict[str, float]) -
         "python": platform.python_version(),
         "hardware": f"{processor}, {torch.get_num_threads()} threads",
         "limits": limits,
-        "rows": rows,
     }
-    print(json.dumps(description))
+
+
+def record(name: str, rows: list[dict[str, object]], limits: dict[str, float]) -> None:
+    """Print one JSON line with the rows and the description of the run."""
+    print(json.dumps({**describe_run(name, limits), "rows": rows}))

@@ -285,3 +285,50 @@ def em_routing(V, a, children, *, beta_use, beta_activation, num_iterations, inv
             for place, density in zip(places, p, strict=True):
                 R[place] = density / sum(p)
     return mean, act
+
+
+def mixture_em_step(points, point_weights, means, covariances, weights, covariance_type, *, reg=0.0, background=None):
+    """One EM step of a Gaussian mixture with matrices (K, D, D), for points that may have NaN; literal and slow.
+
+    Missing coordinates count with their conditional mean and covariance. ``background`` holds the widths of a box,
+    whose uniform density is the last component. Returns means, matrices, weights and the average log-likelihood before.
+    """
+    count, dim = means.shape
+    joint = np.zeros((len(points), len(weights)))
+    for n, point in enumerate(points):
+        seen = ~np.isnan(point)
+        for k in range(count):
+            matrix, difference = covariances[k][np.ix_(seen, seen)], point[seen] - means[k][seen]
+            distance = difference @ np.linalg.solve(matrix, difference)
+            volume = np.linalg.det(2 * np.pi * matrix)
+            joint[n, k] = weights[k] * np.exp(-0.5 * distance) / np.sqrt(volume)
+        if background is not None:
+            joint[n, count] = weights[count] / np.prod(background[seen])
+    total = joint.sum(axis=1)
+    responsibilities = joint / total[:, None] * point_weights[:, None]
+    sizes, new_means, scatters = responsibilities.sum(axis=0), np.zeros_like(means), np.zeros_like(covariances)
+    for k in range(count):
+        expected, spreads = [], []
+        for point in points:
+            seen = ~np.isnan(point)
+            cross = covariances[k][np.ix_(~seen, seen)]
+            inverse = np.linalg.inv(covariances[k][np.ix_(seen, seen)])
+            filled, spread = point.copy(), np.zeros((dim, dim))
+            filled[~seen] = means[k][~seen] + cross @ inverse @ (point[seen] - means[k][seen])
+            spread[np.ix_(~seen, ~seen)] = covariances[k][np.ix_(~seen, ~seen)] - cross @ inverse @ cross.T
+            expected.append(filled)
+            spreads.append(spread)
+        r = responsibilities[:, k]
+        new_means[k] = (r[:, None] * expected).sum(axis=0) / sizes[k]
+        for share, filled, spread in zip(r, expected, spreads, strict=True):
+            scatters[k] += share * (np.outer(filled - new_means[k], filled - new_means[k]) + spread)
+    identity = np.eye(dim)
+    each = scatters / sizes[:count, None, None]
+    matrices = {
+        "full": each,
+        "tied": np.broadcast_to(scatters.sum(axis=0) / sizes[:count].sum(), each.shape),
+        "diag": each * identity,
+        "spherical": np.trace(each, axis1=1, axis2=2)[:, None, None] / dim * identity,
+    }[covariance_type]
+    likelihood = (point_weights * np.log(total)).sum() / point_weights.sum()
+    return new_means, matrices + reg * identity, sizes / sizes.sum(), likelihood

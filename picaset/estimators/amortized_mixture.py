@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from picaset.estimators.mixture_search import (
     criterion_of,
     find_proposer,
     information_criterion,
+    merge_pairs,
     num_parameters,
     search_mixtures,
     standardize_columns,
@@ -59,8 +60,12 @@ Floats = NDArray[np.float64]
 Init = Literal["k-means++", "network"]
 Missing = Literal["error", "marginalize"]
 CovarianceType = Literal["auto", "spherical", "diag", "tied", "full"]
-SAVED = ("weights_", "means_", "covariances_", "noise_widths_", "noise_weight_", "covariance_type_", "lower_bound_")
-SAVED += ("n_iter_", "converged_", "n_samples_seen_", "note_")
+SAVED = (
+    "weights_", "means_", "covariances_", "noise_widths_", "noise_weight_", "covariance_type_", "lower_bound_",
+    "n_iter_", "converged_", "n_samples_seen_", "note_",
+)  # fmt: skip
+ONE_COLUMN: tuple[Covariance, ...] = ("spherical", "tied")
+"""Covariance types that differ if there is one coordinate."""
 MANY_STARTS = 16
 """Number of k-means++ starts if there is a single model to fit; several models share fewer."""
 
@@ -74,7 +79,8 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
     ``partial_fit``, noise, sample weights and missing values are additional.
 
     Args:
-        n_components: Number of components, or ``"auto"`` to choose it by the BIC.
+        n_components: Number of components, or ``"auto"`` to choose it by the BIC, in which the covariances of a
+            component are penalized by the number of its points; see ``docs/clustering.md``.
         covariance_type: ``"spherical"`` (one variance per component), ``"diag"`` (one variance per component and
             coordinate), ``"tied"`` (one matrix), ``"full"`` (one matrix per component), or ``"auto"`` to choose one by
             the BIC.
@@ -148,14 +154,14 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+        tags: Any = super().__sklearn_tags__()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         tags.input_tags.allow_nan = self.missing == "marginalize"
         return tags
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> "AmortizedMixture":
         """Fit the mixture to one set of points, (N, D), with weights (N,); ``y`` is ignored."""
         points = self._read(X, reset=True)
-        options = self._options()
+        options = self._options(points.shape[1])
         weights = None if sample_weight is None else [sample_weight]
         self._set_from_search(self._search([points], weights, options)[0], options, *point_counts(points, weights, 0))
         if self.note_:
@@ -167,7 +173,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
     ) -> "list[AmortizedMixture]":
         """Fit a mixture to each set, (n, D), where n may differ; return new fitted estimators, leave this unfitted."""
         arrays = read_sets(sets, caller="AmortizedMixture.fit_many", allow_nan=self.missing == "marginalize")
-        options = self._options()
+        options = self._options(arrays[0].shape[1])
         mixtures = list[AmortizedMixture]()
         for index, result in enumerate(self._search(arrays, sample_weight, options)):
             mixture = type(self)(**self.get_params(deep=False))
@@ -316,7 +322,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             raise ValueError(f"{path} does not fit a {cls.__name__}: {error}.") from None
         return mixture
 
-    def _options(self) -> SearchOptions:
+    def _options(self, num_columns: int) -> SearchOptions:
         """Validate the parameters, and return the options of the search."""
         caller = type(self).__name__
         check_choice(self.covariance_type, get_args(CovarianceType), caller=caller, name="covariance_type")
@@ -333,7 +339,9 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         else:
             check_positive(caller=caller, n_components=int(self.n_components))
             counts = (int(self.n_components),)
-        covariances = get_args(Covariance) if self.covariance_type == "auto" else (self.covariance_type,)
+        covariances: tuple[Covariance, ...] = ONE_COLUMN if num_columns == 1 else get_args(Covariance)
+        if self.covariance_type != "auto":
+            covariances = (cast(Covariance, self.covariance_type),)
         single = len(counts) * len(covariances) == 1
         options = SearchOptions(
             covariances=covariances,
@@ -403,7 +411,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         self._set_mixture(result.candidates[0])
         self.note_ = ""
         if self.n_components == "auto":
-            self._set_criterion({count: value for count, value in result.criterion_by_count.items() if value < 1e29})
+            self._set_criterion(result.criterion_by_count)
             if self.n_components_ == requested[-1] > 1:
                 self.note_ = (
                     f"{self.n_components_} components is the largest number that was tried; the points may have more. "
@@ -569,33 +577,58 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
     Candidates come from the complete rows if they are at least half of all, otherwise from imputed values; each is
     fitted to all rows.
     """
+    observed = ~np.isnan(points)
+    if not observed.any(axis=0).all():
+        column = int(observed.any(axis=0).argmin())
+        raise ValueError(f"AmortizedMixture: all values of column {column} are missing; leave the column out.")
     shift = np.nanmean(points, axis=0)
     deviation = np.nanstd(points - shift, axis=0)
     scale = np.where(deviation > 0, deviation, 1.0)
-    if np.isnan(shift).any():
-        column = int(np.isnan(shift).argmax())
-        raise ValueError(f"AmortizedMixture: all values of column {column} are missing; leave the column out.")
     standardized, own_weights = torch.as_tensor((points - shift) / scale), torch.as_tensor(weights)
-    rows = ~np.isnan(points).any(axis=1)
-    complete = standardized.numpy()[rows] if 2 * rows.sum() >= len(rows) else impute(standardized, own_weights).numpy()
-    own = weights[rows] if 2 * rows.sum() >= len(rows) else weights
+    rows = np.flatnonzero(observed.all(axis=1))
+    if 2 * len(rows) >= len(points):
+        complete, complete_weights = standardized.numpy()[rows], weights[rows]
+    else:
+        complete, complete_weights = impute(standardized, own_weights).numpy(), weights
     options = with_at_most(options, len(complete))
-    (result,) = search_arrays([complete], [own], [0], replace(options, num_fits=2 * options.num_fits), seed)
+    (result,) = search_arrays(
+        [complete], [complete_weights], [0], replace(options, num_fits=2 * options.num_fits), seed
+    )
     frame = Frame(torch.as_tensor(shift)[None], torch.as_tensor(scale)[None])
     relative_scales = frame.scale.square() / frame.scale.square().mean()
     widths = torch.as_tensor(widths_of(points) / scale) if options.noise else None
-    candidates, by_count = list[FoundMixture](), dict[int, float]()
+    found = SearchResult([], {})
+
+    def fit(mixtures: Mixtures, covariance: Covariance, *, max_steps: int) -> FoundMixture:
+        result = fit_incomplete(
+            standardized, own_weights, mixtures, covariance, relative_scales, widths,
+            max_steps=max_steps, min_variance=options.min_variance, tol=options.tol,
+        )  # fmt: skip
+        model = (covariance, mixtures.means.shape[2])
+        criterion = criterion_of(result.log_likelihood, result.mixtures, model, own_weights.sum()[None], options)
+        return FoundMixture.of(result, 0, covariance, float(criterion))
+
+    starts = list[tuple[Mixtures, Covariance]]()
     for start in result.candidates:
-        mixtures = Mixtures(*(part[None, None] for part in (start.means, start.covariances, start.log_weights)))
+        mixtures = start.as_mixtures()
         if start.covariance == "spherical":  # round in the units of the data, not after standardization
             mean = (mixtures.covariances * relative_scales).mean(dim=-1, keepdim=True)
             mixtures = mixtures._replace(covariances=mean / relative_scales)
-        fit = fit_incomplete(
-            standardized, own_weights, mixtures, start.covariance, relative_scales, widths,
-            max_steps=options.max_steps, min_variance=options.min_variance, tol=options.tol,
-        )  # fmt: skip
-        model = (start.covariance, len(start.means))
-        value = float(criterion_of(fit.log_likelihood, fit.mixtures, model, own_weights.sum()[None], options))
-        candidates.append(FoundMixture.of(fit, 0, start.covariance, value).in_units(frame.shift, frame.scale))
-        by_count[model[1]] = min(value, by_count.get(model[1], math.inf))
-    return SearchResult(sorted(candidates, key=lambda mixture: mixture.criterion), dict(sorted(by_count.items())))
+        starts.append((mixtures, start.covariance))
+    while starts:
+        before = found.best_criterion
+        for mixtures, covariance in starts:
+            found.candidates.append(fit(mixtures, covariance, max_steps=options.max_steps))
+            found.add_criterion(mixtures.means.shape[2], found.candidates[-1].criterion)
+        found.candidates.sort(key=lambda mixture: mixture.criterion)
+        best, starts = found.candidates[0], []
+        if best.criterion < before and len(best.means) - 1 in options.component_counts:
+            merged = merge_pairs(
+                best.as_mixtures(), best.covariance, relative_scales, min_variance=options.min_variance
+            )
+            pairs = [Mixtures(*(part[:, [i]] for part in merged)) for i in range(merged.means.shape[1])]
+            short = [fit(pair, best.covariance, max_steps=1) for pair in pairs]
+            lowest = min(short, key=lambda mixture: mixture.criterion)
+            starts = [(lowest.as_mixtures(), best.covariance)]
+    log_volume = float(np.average(observed @ np.log(scale), weights=weights))
+    return found.in_units(frame.shift, frame.scale, log_volume, float(weights.sum()))

@@ -16,7 +16,7 @@ Dimensions:  B sets   N points (padded)   S mixtures of a set   K components   D
 
 import math
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -127,7 +127,7 @@ def point_features(
 
 def cholesky(covariances: Float[Tensor, "*batch D D"]) -> Float[Tensor, "*batch D D"]:
     """Factorize covariances; off-diagonal entries of a matrix that is not positive definite are ignored."""
-    factors, failures = torch.linalg.cholesky_ex(covariances)
+    factors, failures = cast(tuple[Tensor, Tensor], torch.linalg.cholesky_ex(covariances))  # pyright: ignore[reportUnknownMemberType]
     if bool(failures.any()):
         variances = covariances.diagonal(dim1=-2, dim2=-1)
         factors = torch.where((failures > 0)[..., None, None], variances.sqrt().diag_embed(), factors)
@@ -223,7 +223,7 @@ def m_step(
         else:
             covariances = covariances + min_variance
     else:
-        matrices = squares[..., pairs(dim)[2]].unflatten(-1, (dim, dim))
+        matrices = squares[..., pairs(dim)[2]].view(*squares.shape[:3], dim, dim)
         outer = means[..., :, None] * means[..., None, :]
         if covariance == "tied":
             matrices = matrices.sum(dim=2, keepdim=True) - (counts[..., None] * outer).sum(dim=2, keepdim=True)

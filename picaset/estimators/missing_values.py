@@ -7,7 +7,7 @@ conditional mean and covariance in each component:
 
 Points with the same observed coordinates are processed together.
 
-Dimensions:  N points   n points with the same observed coordinates   K components   D coordinates   o, m of them   L = K (+ 1: noise)
+Dimensions:  N points   n points of a pattern   K components   D coordinates   o, m of them   L = K (+ 1: noise)
 """
 
 import math

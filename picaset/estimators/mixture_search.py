@@ -3,8 +3,8 @@
 1. Start     Centres by k-means++, one sequence for all numbers of components, and optionally by a network.
 2. Screen    A few steps of expectation-maximization in single precision on a sample, for every covariance type, number
              of components and start; the criterion of each is estimated.
-3. Fit       The best few candidates of each set take steps on all points, in double precision, until convergence; the
-             one with the lowest criterion is the result.
+3. Fit       The best few candidates of each set take steps on all points, in double precision, until convergence.
+4. Merge     Two components of the best mixture are merged and the result is fitted, as long as the criterion improves.
 
 Columns are standardized first, so the result is equivariant to their shift and scale. All sets get the same random
 numbers, so the mixture of a set does not depend on the sets beside it.
@@ -127,8 +127,6 @@ SCREENING_POINTS = 1024
 """Size of the sample on which mixtures are screened."""
 PATIENCE = 3
 """Numbers of components in a row that must not improve the criterion before the search ends."""
-EXCLUDED = 1e30
-"""Added to the criterion of mixtures that are chosen only if there is no other."""
 NOISE_FRACTION = 0.15
 """Fraction of the points, those with the most distant neighbours, that are no centres and start as noise."""
 
@@ -215,13 +213,22 @@ class FoundMixture(NamedTuple):
     def model(self) -> Model:
         return self.covariance, len(self.means)
 
-    def in_units(self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"]) -> "FoundMixture":
-        """Transform a mixture of standardized points to the units of the data."""
+    def as_mixtures(self) -> Mixtures:
+        """Return a batch of this mixture alone."""
+        return Mixtures(self.means[None, None], self.covariances[None, None], self.log_weights[None, None])
+
+    def in_units(
+        self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"], log_volume: float | None = None
+    ) -> "FoundMixture":
+        """Transform a mixture of standardized points to the units of the data; the criterion does not change.
+
+        ``log_volume`` is the log of the product of the scales, averaged over the points if values are missing.
+        """
         square = scale.square() if is_axis_aligned(self.covariance) else scale.T * scale
         return self._replace(
             means=self.means * scale + shift,
             covariances=self.covariances * square,
-            log_likelihood=self.log_likelihood - float(scale.log().sum()),
+            log_likelihood=self.log_likelihood - (float(scale.log().sum()) if log_volume is None else log_volume),
         )
 
 
@@ -238,9 +245,18 @@ class SearchResult(NamedTuple):
     def add_criterion(self, count: int, value: float) -> None:
         self.criterion_by_count[count] = min(value, self.criterion_by_count.get(count, math.inf))
 
-    def in_units(self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"]) -> "SearchResult":
-        """Transform the mixtures to the units of the data."""
-        return self._replace(candidates=[candidate.in_units(shift, scale) for candidate in self.candidates])
+    def in_units(
+        self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"], log_volume: float, total: float
+    ) -> "SearchResult":
+        """Transform the result to the units of the data, of which there are ``total`` points."""
+        return SearchResult(
+            [candidate.in_units(shift, scale, log_volume) for candidate in self.candidates],
+            {
+                count: value + 2 * total * log_volume
+                for count, value in sorted(self.criterion_by_count.items())
+                if math.isfinite(value)
+            },
+        )
 
 
 class Frame(NamedTuple):
@@ -353,7 +369,10 @@ def search_padded(
     while candidates:
         improved = converge(features, sets.totals, candidates, options, results)
         candidates = merged_candidates(features, sets.totals, results, improved, options)
-    return [result.in_units(*place) for result, *place in zip(results, *frame, strict=True)]
+    return [
+        result.in_units(shift, scale, float(scale.log().sum()), float(total))
+        for result, shift, scale, total in zip(results, *frame, sets.totals, strict=True)
+    ]
 
 
 def converge(
@@ -407,23 +426,12 @@ def merged_candidates(
             continue
         smaller = (covariance, count - 1)
         points = features[is_axis_aligned(covariance)]
-        pairs = list(combinations(range(count), 2))
-        for part in cached_parts(len(members), points.features.shape[2] * len(pairs) * count):
+        for part in cached_parts(len(members), points.features.shape[2] * math.comb(count, 2) * count):
             owners = torch.tensor(members[part])
             own = points.of_sets(owners)
-            best = [results[index].candidates[0] for index in members[part]]
-            parts = zip(*((item.means, item.covariances, item.log_weights) for item in best), strict=True)
-            mixtures = Mixtures(*(torch.stack(part)[:, None] for part in parts))
-            statistics = statistics_of_mixtures(mixtures, covariance, min_variance=options.min_variance)[:, 0]
-            merged = [
-                torch.cat([statistics[:, :left], statistics[:, left + 1 : right], statistics[:, right + 1 :]], dim=1)
-                for left, right in pairs
-            ]
-            both = [statistics[:, [left]] + statistics[:, [right]] for left, right in pairs]
-            starts = m_step(
-                torch.stack([torch.cat(part, dim=1) for part in zip(both, merged, strict=True)], dim=1), covariance,
-                own.relative_scales, num_components=count - 1, min_variance=options.min_variance,
-            )  # fmt: skip
+            best = (results[index].candidates[0].as_mixtures() for index in members[part])
+            mixtures = Mixtures(*(torch.cat(parts) for parts in zip(*best, strict=True)))
+            starts = merge_pairs(mixtures, covariance, own.relative_scales, min_variance=options.min_variance)
             fit = fit_mixtures(own, starts, covariance, max_steps=1, min_variance=options.min_variance)
             criterion = criterion_of(fit.log_likelihood, fit.mixtures, smaller, totals[owners], options)
             lowest = criterion.argmin(dim=1, keepdim=True)
@@ -431,6 +439,21 @@ def merged_candidates(
                 Candidates(smaller, owners, fit.mixtures.select(lowest), criterion.gather(1, lowest)[:, 0])
             )
     return candidates
+
+
+def merge_pairs(
+    mixtures: Mixtures, covariance: Covariance, relative_scales: Float[Tensor, "B D"], *, min_variance: float
+) -> Mixtures:
+    """Return all mixtures in which two components of the first mixture of each set are merged."""
+    statistics = statistics_of_mixtures(mixtures, covariance, min_variance=min_variance)[:, 0]  # (B, L, F)
+    count, merged = mixtures.means.shape[2], list[Tensor]()
+    for left, right in combinations(range(count), 2):
+        others = [index for index in range(statistics.shape[1]) if index not in (left, right)]
+        both = statistics[:, [left]] + statistics[:, [right]]
+        merged.append(torch.cat([both, statistics[:, others]], dim=1))
+    return m_step(
+        torch.stack(merged, dim=1), covariance, relative_scales, num_components=count - 1, min_variance=min_variance
+    )
 
 
 def smallest_of_each(values: Float[Tensor, " C"], owners: Int[Tensor, " C"], number: int) -> Bool[Tensor, " C"]:
@@ -555,28 +578,18 @@ def initial_mixtures(points: Points, assigned: Float[Tensor, "B S L N"], model: 
 
 def distant_points(sets: StandardizedSets) -> Bool[Tensor, "B N"]:
     """Mark a fraction of the points of each set, those with the most distant neighbours."""
-    absent = sets.weights == 0
-    _, number, dim = sets.points.shape
-    neighbour = min(max(4, dim // 2 + 2), number)
-    distances = torch.cdist(sets.points, sets.points).masked_fill(absent[:, None], torch.inf)
-    distances = distances.topk(neighbour, dim=2, largest=False).values[..., -1].masked_fill(absent, -torch.inf)
-    ranks = distances.argsort(dim=1).argsort(dim=1) - absent.sum(dim=1, keepdim=True)  # padding has negative ranks
-    return ranks >= (1 - NOISE_FRACTION) * (~absent).sum(dim=1, keepdim=True)
-
-
-CRIT = "bic"
-
-
-def penalty_of(mixtures, model, totals, options):
-    dim = mixtures.means.shape[3]
-    total = num_parameters(model, dim, noise=options.noise)
-    if CRIT == "bic":
-        return total * totals.log()
-    own = {"spherical": 1, "diag": dim, "tied": 0, "full": dim * (dim + 1) // 2}[model[0]] + dim
-    counts = (mixtures.log_weights[:, :, : model[1]].double().exp() * totals[..., None]).clamp(min=1.0)
-    shared = total - own * model[1]
-    c = {"nk": 1.0, "nk2": 2.0, "nk4": 4.0}[CRIT]
-    return shared * totals.log() + own * (counts / c).clamp(min=2.0).log().sum(dim=2)
+    weights, number = sets.weights, sets.points.shape[1]
+    neighbours = min(max(4, sets.points.shape[2] // 2 + 2), number)
+    distances = torch.cdist(sets.points, sets.points).masked_fill((weights == 0)[:, None], torch.inf)
+    distances, indices = distances.topk(neighbours, dim=2, largest=False)
+    # A point of weight two counts as two neighbours.
+    reached = weights.gather(1, indices.flatten(1)).view_as(distances).cumsum(dim=2)
+    last = (reached < neighbours).sum(dim=2, keepdim=True).clamp(max=neighbours - 1)
+    distances = distances.gather(2, last)[..., 0].masked_fill(weights == 0, torch.inf)
+    ordered, order = distances.sort(dim=1)
+    share = weights.gather(1, order).cumsum(dim=1) / weights.sum(dim=1, keepdim=True)
+    threshold = ordered.gather(1, (share < 1 - NOISE_FRACTION).sum(dim=1, keepdim=True).clamp(max=number - 1))
+    return distances > threshold
 
 
 def criterion_of(
@@ -586,13 +599,20 @@ def criterion_of(
     totals: Float[Tensor, " B"],
     options: SearchOptions,
 ) -> Float[Tensor, "B S"]:
-    """Return the criterion of mixtures; lower is better."""
-    dim, totals = mixtures.means.shape[3], totals.double()[:, None]
-    penalty = penalty_of(mixtures, model, totals, options)
+    """Return the Bayesian information criterion of mixtures, with one change; lower is better.
+
+    A parameter costs the logarithm of the number of points that determine it. For the covariance of a component these
+    are the points of the component, not all points. The difference matters in many dimensions, where a covariance has
+    most of the parameters.
+    """
+    (covariance, count), dim, totals = model, mixtures.means.shape[3], totals.double()[:, None]
+    own = {"spherical": 1, "diag": dim, "tied": 0, "full": dim * (dim + 1) // 2}[covariance]
+    others = num_parameters(model, dim, noise=options.noise) - own * count
+    sizes = mixtures.log_weights[:, :, :count].double().exp() * totals[..., None]
+    penalty = others * totals.log() + own * sizes.clamp(min=1.0).log().sum(dim=2)
     criterion = penalty - 2 * totals * likelihood.double()
-    if len(options.component_counts) > 1 and model[1] > 1:
-        smallest = mixtures.log_weights[:, :, : model[1]].amin(dim=2).double().exp() * totals
-        criterion = criterion + EXCLUDED * (smallest < min_component_size(dim))
+    if len(options.component_counts) > 1 and count > 1:
+        criterion = criterion.masked_fill(sizes.amin(dim=2) < min_component_size(dim), torch.inf)
     return criterion
 
 
