@@ -154,7 +154,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
-        tags: Any = super().__sklearn_tags__()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        tags = DensityMixin.__sklearn_tags__(self)
         tags.input_tags.allow_nan = self.missing == "marginalize"
         return tags
 
@@ -203,7 +203,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             large = open_points(source, chunk=chunk, watcher=watcher)
             sample = draw_sample(large, generator)
             self.fit(sample.points.numpy())
-            if sample.count > len(sample.points):
+            if sample.total > len(sample.points):
                 self._refine(large, sample)
         return self
 
@@ -221,7 +221,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         frame = self._frame()
         start = self._standardized(frame)
         scales = frame.scale[:, 0].square() / frame.scale.square().mean()
-        rows = (torch.as_tensor(points)[None] - frame.shift) / frame.scale
+        rows = (torch.tensor(points)[None] - frame.shift) / frame.scale
         features = point_features(
             rows, torch.as_tensor(weights)[None], covariance=self.covariance_type_, relative_scales=scales,
             log_background=-(torch.as_tensor(self.noise_widths_) / frame.scale[0, 0]).log().sum()[None],
@@ -437,10 +437,10 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         fit = fit_large_mixture(
             large, self._standardized(frame), self.covariance_type_,
             sets._replace(log_background=-widths.log().sum(dim=1)), frame,
-            max_steps=self.max_iter, min_variance=self.reg_covar, tol=self.tol, count=sample.count,
+            max_steps=self.max_iter, min_variance=self.reg_covar, tol=self.tol, count=sample.total,
         )  # fmt: skip
         self._set_fit(fit, frame)
-        self.n_samples_seen_ = float(sample.count)
+        self.n_samples_seen_ = float(sample.total)
 
     def _set_fit(self, fit: FitResult, frame: Frame) -> None:
         self._set_mixture(FoundMixture.of(fit, 0, self.covariance_type_).in_units(frame.shift[0], frame.scale[0]))
@@ -490,7 +490,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
     def _joint_log_density(self, X: ArrayLike) -> Tensor:
         """Return the log of the joint density of every point and component, (N, K) or (N, K + 1) with noise."""
         check_is_fitted(self)
-        points = torch.as_tensor(self._read(X, reset=False))
+        points = torch.tensor(self._read(X, reset=False))  # a copy, because X may be read-only
         log_weights, widths = self._log_weights(), torch.as_tensor(self.noise_widths_)
         with few_threads(points.numel() * self.n_components_):
             if not is_axis_aligned(self.covariance_type_):
@@ -535,7 +535,7 @@ def read_weights(sample_weight: ArrayLike | None, size: int, *, index: int) -> F
     if weights.shape != (size,) or not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
         raise ValueError(
             f"AmortizedMixture: sample_weight of set {index} must have shape ({size},) and hold finite numbers of at "
-            f"least 0, not all 0; got shape {weights.shape} with minimum {np.min(weights, initial=np.inf):g}."
+            f"least 0, not all zero; got shape {weights.shape} with minimum {np.min(weights, initial=np.inf):g}."
         )
     return weights
 
@@ -617,8 +617,8 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
         starts.append((mixtures, start.covariance))
     while starts:
         before = found.best_criterion
-        for mixtures, covariance in starts:
-            found.candidates.append(fit(mixtures, covariance, max_steps=options.max_steps))
+        for mixtures, kind in starts:
+            found.candidates.append(fit(mixtures, kind, max_steps=options.max_steps))
             found.add_criterion(mixtures.means.shape[2], found.candidates[-1].criterion)
         found.candidates.sort(key=lambda mixture: mixture.criterion)
         best, starts = found.candidates[0], []
@@ -627,7 +627,7 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
                 best.as_mixtures(), best.covariance, relative_scales, min_variance=options.min_variance
             )
             pairs = [Mixtures(*(part[:, [i]] for part in merged)) for i in range(merged.means.shape[1])]
-            short = [fit(pair, best.covariance, max_steps=1) for pair in pairs]
+            short = [fit(pair, cast(Covariance, best.covariance), max_steps=1) for pair in pairs]
             lowest = min(short, key=lambda mixture: mixture.criterion)
             starts = [(lowest.as_mixtures(), best.covariance)]
     log_volume = float(np.average(observed @ np.log(scale), weights=weights))

@@ -270,7 +270,7 @@ def fit_mixtures(
     max_steps: int,
     min_variance: float,
     tol: float = 0.0,
-    prior: Float[Tensor, "B S L F"] | float = 0.0,
+    prior: Float[Tensor, "B S L F"] | None = None,
 ) -> FitResult:
     """Run expectation-maximization from each of the mixtures.
 
@@ -303,8 +303,10 @@ def fit_mixtures(
                 active, previous = active[remaining], likelihood[remaining]
                 responsibilities = responsibilities[remaining]
                 points, mixtures = points.of_sets(remaining), mixtures.of_sets(remaining)
-                prior = prior if isinstance(prior, float) else prior[remaining]
-        statistics = sufficient_statistics(points, responsibilities) + prior
+                prior = None if prior is None else prior[remaining]
+        statistics = sufficient_statistics(points, responsibilities)
+        if prior is not None:
+            statistics = statistics + prior
         mixtures = m_step(
             statistics, covariance, points.relative_scales,
             num_components=mixtures.means.shape[2], min_variance=min_variance,

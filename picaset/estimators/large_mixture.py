@@ -53,7 +53,7 @@ class Sample(NamedTuple):
     """A uniform sample of a large set, the number of all points, and their bounding box."""
 
     points: Float[Tensor, "n D"]
-    count: int
+    total: int
     box: Float[Tensor, "2 D"]
 
 

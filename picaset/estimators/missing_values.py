@@ -12,6 +12,7 @@ Dimensions:  N points   n points of a pattern   K components   D coordinates   o
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,9 +24,9 @@ from picaset.estimators.batched_em import Covariance, FitResult, Mixtures, chole
 
 def patterns(points: Float[Tensor, "N D"]) -> Iterator[tuple[Int[Tensor, " n"], Bool[Tensor, " D"]]]:
     """Yield the points with the same observed coordinates, and which these are."""
-    observed, inverse = points.isnan().logical_not().unique(dim=0, return_inverse=True)
+    observed, inverse = np.unique(~np.isnan(points.numpy()), axis=0, return_inverse=True)
     for index, pattern in enumerate(observed):
-        yield (inverse == index).nonzero()[:, 0], pattern
+        yield torch.tensor(np.flatnonzero(inverse == index)), torch.tensor(pattern)
 
 
 def covariance_matrices(
@@ -45,7 +46,8 @@ def observed_log_density(
     """Return the log-density of the observed coordinates, their differences to the means, and the Cholesky factors."""
     factors = cholesky(matrices[:, observed][:, :, observed])
     differences = points[:, observed] - means[:, None, observed]
-    whitened = torch.linalg.solve_triangular(factors, differences.transpose(1, 2), upper=False)  # (K, o, n)
+    linalg: Any = torch.linalg
+    whitened: Tensor = linalg.solve_triangular(factors, differences.transpose(1, 2), upper=False)  # (K, o, n)
     log_volume = factors.diagonal(dim1=1, dim2=2).log().sum(dim=1, keepdim=True)
     log_density = -0.5 * whitened.square().sum(dim=1) - log_volume - 0.5 * int(observed.sum()) * math.log(2 * math.pi)
     return log_density, differences, factors
@@ -122,20 +124,21 @@ def fit_incomplete(
     kept = torch.arange(1 + dim + len(rows))
     if is_axis_aligned(covariance):
         kept = torch.cat([kept[: 1 + dim], kept[1 + dim :][rows == columns]])
-    previous = -np.inf
-    for step in range(max_steps + 1):
+    previous, step = -np.inf, 0
+    while True:
         means, covariances, log_weights = (part[0, 0] for part in mixtures)
         matrices = covariance_matrices(covariances, covariance, count)
         statistics, likelihood = expected_statistics(points, weights, means, matrices, log_weights, widths)
-        converged = likelihood - previous < tol
+        converged = bool(likelihood - previous < tol)
         if converged or step == max_steps:
-            break
-        previous = likelihood
+            return FitResult(
+                mixtures, points.new_tensor([[likelihood]]), torch.tensor([step]), torch.tensor([converged])
+            )
+        previous, step = likelihood, step + 1
         mixtures = m_step(
             statistics[None, None, :, kept], covariance, relative_scales,
             num_components=count, min_variance=min_variance,
         )  # fmt: skip
-    return FitResult(mixtures, points.new_tensor([[likelihood]]), torch.tensor([step]), torch.tensor([converged]))
 
 
 def impute(points: Float[Tensor, "N D"], weights: Float[Tensor, " N"]) -> Float[Tensor, "N D"]:

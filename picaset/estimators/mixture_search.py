@@ -205,9 +205,10 @@ class FoundMixture(NamedTuple):
     @classmethod
     def of(cls, fit: FitResult, row: int, covariance: Covariance, criterion: float = 0.0) -> "FoundMixture":
         """Return the first mixture of one of the sets of a fit."""
-        parts = (part[row, 0] for part in fit.mixtures)
-        ending = (float(fit.log_likelihood[row, 0]), int(fit.steps[row]), bool(fit.converged[row]))
-        return cls(covariance, *parts, *ending, criterion)
+        means, covariances, log_weights = (part[row, 0] for part in fit.mixtures)
+        likelihood = float(fit.log_likelihood[row, 0])
+        steps, converged = int(fit.steps[row]), bool(fit.converged[row])
+        return cls(covariance, means, covariances, log_weights, likelihood, steps, converged, criterion)
 
     @property
     def model(self) -> Model:
@@ -338,7 +339,7 @@ def search_mixtures(
     results = dict[int, SearchResult]()
     for bucket in split_into_buckets(batch):
         found = search_padded(bucket.elements[..., :-1], bucket.elements[..., -1], options, uniforms, ranks)
-        results |= zip(bucket.sets.tolist(), found, strict=True)
+        results |= zip(map(int, bucket.sets), found, strict=True)
     return [results[index] for index in range(len(sets))]
 
 
@@ -359,11 +360,12 @@ def search_padded(
     ]
     results = [SearchResult([], {}) for _ in points]
     for candidate in screened:
-        for index, value in zip(candidate.sets.tolist(), candidate.criterion.tolist(), strict=True):
+        for index, value in zip(map(int, candidate.sets), map(float, candidate.criterion), strict=True):
             results[index].add_criterion(candidate.model[1], value)
     owners = torch.cat([candidate.sets for candidate in screened])
     criterion = torch.cat([candidate.criterion for candidate in screened])
-    chosen = smallest_of_each(criterion, owners, options.num_fits).split([len(item.sets) for item in screened])
+    sizes = [len(candidate.sets) for candidate in screened]
+    chosen = torch.split_with_sizes(smallest_of_each(criterion, owners, options.num_fits), sizes)
     features = {is_axis_aligned(covariance): sets.features(covariance) for covariance in options.covariances}
     candidates = [candidate.select(part) for candidate, part in zip(screened, chosen, strict=True)]
     while candidates:
@@ -397,7 +399,7 @@ def converge(
                 max_steps=options.max_steps, min_variance=options.min_variance, tol=options.tol,
             )  # fmt: skip
             values = criterion_of(fit.log_likelihood, fit.mixtures, model, totals[owners[part]], options)[:, 0]
-            for row, (index, value) in enumerate(zip(owners[part].tolist(), values.tolist(), strict=True)):
+            for row, (index, value) in enumerate(zip(map(int, owners[part]), map(float, values), strict=True)):
                 results[index].candidates.append(FoundMixture.of(fit, row, model[0], value))
                 results[index].add_criterion(model[1], value)
     for result in results:
@@ -481,7 +483,8 @@ class Candidates(NamedTuple):
 
     def select(self, chosen: Bool[Tensor, " b"]) -> "Candidates":
         """Return some of the candidates."""
-        return Candidates(self.model, self.sets[chosen], self.mixtures.of_sets(chosen), self.criterion[chosen])
+        indices = chosen.nonzero()[:, 0]
+        return Candidates(self.model, self.sets[indices], self.mixtures.of_sets(indices), self.criterion[indices])
 
 
 def screen(
@@ -530,6 +533,7 @@ def improve_starts(
     """Return the best starts after a few steps, and their criterion."""
     min_variance = max(SCREENING_MIN_VARIANCE, options.min_variance)
     keep = min(options.starts_per_model, starts.means.shape[1])
+    criterion = points.features.new_empty(0)
     for steps in SCREENING_STEPS if model[1] > 1 or options.noise else (0,):
         fit = fit_mixtures(points, starts, model[0], max_steps=steps, min_variance=min_variance)
         criterion = criterion_of(fit.log_likelihood, fit.mixtures, model, totals, options)
@@ -554,7 +558,7 @@ def assign(
     points: Float[Tensor, "B N D"], centres: Float[Tensor, "B S K D"], weights: Float[Tensor, "B N"]
 ) -> Float[Tensor, "B S L N"]:
     """Assign points to the nearest centre, and those of weight zero to one more component."""
-    distances = torch.cdist(centres.flatten(1, 2), points).unflatten(1, centres.shape[1:3])
+    distances = torch.cdist(centres.flatten(1, 2), points).view(*centres.shape[:3], -1)
     excluded = (weights == 0)[:, None, None].expand(-1, centres.shape[1], -1, -1)
     nearest = (distances == distances.amin(dim=2, keepdim=True)) & ~excluded
     return torch.cat([nearest, excluded], dim=2).to(points.dtype)
@@ -618,7 +622,7 @@ def criterion_of(
 
 def sample_points(
     points: Float[Tensor, "B N D"], weights: Float[Tensor, "B N"], ranks: Float[Tensor, " n"]
-) -> tuple[Float[Tensor, "B n D"], Float[Tensor, "B n"]]:
+) -> tuple[Float[Tensor, "B s D"], Float[Tensor, "B s"]]:
     """Draw points in proportion to their weights if there are more than n in the batch."""
     size = len(ranks)
     if points.shape[1] <= size:
