@@ -83,7 +83,7 @@ def draw_panel(axis: Any, panel: Panel) -> None:
         ellipse = Ellipse(mean, width, height, angle=angle, facecolor="none", edgecolor=colour, linewidth=1.8)
         ellipse.set_path_effects(halo)
         axis.add_patch(ellipse)
-        top = mean + [0, 2 * math.sqrt(max(covariance[1, 1], 0))]
+        top = (mean[0], mean[1] + 2 * math.sqrt(max(covariance[1, 1], 0)))
         axis.annotate(
             str(component), top, (0, 3), textcoords="offset points", ha="center", color=colour, fontweight="bold",
             fontsize=9, path_effects=halo, zorder=5, annotation_clip=True,

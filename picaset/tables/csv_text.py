@@ -93,7 +93,7 @@ class CsvPart:
 
     def parse(self) -> dict[str, NDArray[Any]]:
         """Return the columns: numbers with NaN where missing, or text."""
-        if not self.data.strip():
+        if not self.data or self.data.isspace():
             return {name: np.empty(0) for name in self.layout.names}
         arrow: Any = require("pyarrow", extra="tables", purpose="reading CSV")
         try:
@@ -236,6 +236,8 @@ def detect_encoding(data: bytes, *, is_whole: bool) -> str:
         return "utf-8-sig"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
+    if data.isascii():
+        return "utf-8"
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data, final=is_whole)
     except UnicodeDecodeError:
