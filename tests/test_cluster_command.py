@@ -9,7 +9,7 @@ import pytest
 
 from picaset.cli import main
 from picaset.estimators import mixture_plot
-from picaset.estimators.mixture_plot import Panel, draw_mixtures
+from picaset.estimators.mixture_plot import NOISE, PALETTE, Panel, draw_mixtures, separating_columns
 from picaset.figures import new_figure
 
 
@@ -71,7 +71,7 @@ def test_a_figure_is_drawn(two_sets, tmp_path, suffix):
 def test_a_figure_shows_no_empty_panels(tmp_path, monkeypatch):
     figure = new_figure(6, 6)
     monkeypatch.setattr(mixture_plot, "new_figure", lambda width, height: figure)
-    panel = Panel("", np.zeros((3, 2)), np.zeros(3, dtype=np.int64), np.zeros((1, 2)), np.ones((1, 2)))
+    panel = Panel("", np.zeros((3, 2)), np.zeros(3, dtype=np.int64), np.zeros((1, 2)), np.eye(2)[None])
     draw_mixtures([panel] * 4, ["x", "y"], tmp_path / "figure.png")
     assert [axis.get_visible() for axis in figure.axes] == [True] * 4 + [False] * 2
 
@@ -86,7 +86,7 @@ def test_scikit_learn_is_put_beside_it(two_sets, capsys):
 def test_rows_with_missing_values_are_refused_or_left_out_as_one_says(two_sets, tmp_path, capsys):
     two_sets.write_text(two_sets.read_text() + "a,,1\nb,1,NA\n")
     assert main(["cluster", str(two_sets), "--set", "who"]) == 1
-    assert "line 152: a value is missing (as in 2 of 152 rows)" in capsys.readouterr().err
+    assert "line 152: a value is missing in column x (as in 2 of 152 rows)" in capsys.readouterr().err
     out = tmp_path / "labels.csv"
     assert main(["cluster", str(two_sets), "--set", "who", "--drop-missing", "--labels", str(out)]) == 0
     assert "2 rows with missing values dropped" in capsys.readouterr().out.replace("\n", " ")
@@ -96,16 +96,17 @@ def test_rows_with_missing_values_are_refused_or_left_out_as_one_says(two_sets, 
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        ("x,y\n1,2\n", [], "has 1 points; at least 2 are needed"),
-        ("x,y\n1,2\n3,4\n", ["--components", "3"], "has 2 points; at least 3 are needed"),
-        ("s,x,y\na,1,2\na,3,4\nb,5,6\n", ["--set", "s"], "set 'b' has 1 points; at least 2 are needed"),
         ("s,x,y\na,1,2\na,b,4\n", [], "line 3: column x has 'b', which is not a number"),
-        ("s,t\na,b\nc,d\n", [], "has no column of numbers; its columns are s, t"),
+        ("s,t\na,b\nc,d\n", [], "has no column of numbers; its columns are s (text), t (text)"),
         ("x,y\n1,2\n3,4\n", ["--columns", "x", "z"], "has no column 'z'; its columns are x, y"),
         ("x,y\n1,2\n3,4\n", ["--set", "z"], "has no column 'z'; its columns are x, y"),
-        ("x,y,z\n1,2,3\n3,4,5\n", ["--components", "2"], "no network for 3 coordinates and 2 components"),
+        ("x,y\n1,2\n3,4\n", ["--drop-missing", "--keep-missing"], "give either --drop-missing or --keep-missing"),
+        (",".join(f"c{index}" for index in range(101)) + "\n" + "1," * 100 + "1\n", [], "at most 100 can be clustered"),
+        ("x,y\n1,2\n", ["--compare"], "--compare needs a set with at least two points"),
         ("x,y\n1,\n,4\n", ["--drop-missing"], "every row has a missing value"),
-        ("x\n1\n2\n", ["--init", "k-means++", "--plot", "p.png"], "--plot draws two coordinates; got x"),
+        ("x\n1\n2\n", ["--plot", "p.png"], "--plot draws two columns; got only x"),
+        ("x,y\n1,2\n3,4\n", ["--max-components", "1000000000"], "--max-components must be between 1 and 200"),
+        ("x,y\n1,2\n3,4\n", ["--components", "-3"], "--components must be between 1 and 200; got -3"),
         ("x,y\n1,2\n3,4\n", ["--plot", "p.jpg"], "--plot must end in .png or .svg or .pdf"),
         ("x,y\n1,2\n3,4\n", ["--labels", "no/such/l.csv"], "--labels: there is no folder no/such"),
         ("x,y\n1e300,0\n0,1e300\n", ["--components", "2"], "between -1e+100 and 1e+100; set 0 has 1e+300 in row 0"),
@@ -134,7 +135,7 @@ def test_equal_points_and_large_coordinates_are_clustered(tmp_path, capsys):
         path.write_text("x,y\n" + "\n".join(rows) + "\n")
         assert main(["cluster", str(path), "--json"]) == 0
         found = json.loads(capsys.readouterr().out)["mixtures"]
-        assert all(np.isfinite(value) for entry in found for name, value in entry.items() if name != "set")
+        assert all(np.isfinite(value) for entry in found for value in entry.values() if not isinstance(value, str))
 
 
 def test_other_dimensions_work_by_k_means(tmp_path, capsys):
@@ -142,3 +143,122 @@ def test_other_dimensions_work_by_k_means(tmp_path, capsys):
     arguments = ["--init", "k-means++", "--components", "2", "--covariance", "diag", "--json"]
     assert main(["cluster", str(tmp_path / "points.npy"), *arguments]) == 0
     assert len(json.loads(capsys.readouterr().out)["mixtures"]) == 2
+
+
+def test_a_set_with_too_few_rows_gets_the_mixture_that_exists_and_a_note(tmp_path, capsys):
+    path = tmp_path / "points.csv"
+    path.write_text("s,x,y\n" + "".join(f"a,{index},{index % 7}\n" for index in range(20)) + "b,5,6\n")
+    assert main(["cluster", str(path), "--set", "s", "--components", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [entry["set"] for entry in found["mixtures"]] == ["a", "a", "b"]
+    assert any("The set has 1 point" in note and "(set b)" in note for note in found["notes"])
+
+
+def test_the_largest_number_of_components_is_noted(two_sets, capsys):
+    assert main(["cluster", str(two_sets), "--max-components", "2"]) == 0
+    assert "Increase --max-components" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_noise_is_labelled_and_has_its_own_row(tmp_path, capsys):
+    random = np.random.default_rng(0)
+    points = np.concatenate(
+        [random.normal(0, 0.1, (150, 2)), random.normal(5, 0.1, (150, 2)), random.uniform(-3, 8, (30, 2))]
+    )
+    np.save(tmp_path / "points.npy", points)
+    arguments = [str(tmp_path / "points.npy"), "--noise", "--labels", str(tmp_path / "labels.csv")]
+    assert main(["cluster", *arguments, "--plot", str(tmp_path / "points.png")]) == 0
+    assert "noise" in capsys.readouterr().out
+    labels = [row["component"] for row in read(tmp_path / "labels.csv")]
+    assert labels[300:].count("-1") > 20
+    assert labels[:300].count("-1") < 10
+
+
+def test_rows_with_missing_values_may_be_kept(two_sets, tmp_path, capsys):
+    two_sets.write_text(two_sets.read_text() + "a,31,\na,,\n")
+    out = tmp_path / "labels.csv"
+    arguments = ["--set", "who", "--components", "2", "--keep-missing", "--labels", str(out)]
+    assert main(["cluster", str(two_sets), *arguments, "--plot", str(tmp_path / "points.png")]) == 0
+    assert [row["component"] for row in read(out)][-2:] == ["0", ""]
+    assert main(["cluster", str(two_sets), "--in-chunks", "--keep-missing"]) == 1
+    assert "--keep-missing needs the whole table" in capsys.readouterr().err
+
+
+def test_what_pandas_writes_is_clustered_without_options(two_sets, tmp_path, capsys):
+    pandas = pytest.importorskip("pandas")
+    pandas.read_csv(two_sets).assign(user_id=7, day="2021-03-04").to_csv(tmp_path / "frame.csv.gz")
+    assert main(["cluster", str(tmp_path / "frame.csv.gz")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "columns x, y" in out
+    assert "note: left out: index (ids), who (text), user_id (ids), day (dates); choose columns with --columns" in out
+
+
+def test_digits_follow_the_spread_of_a_column(tmp_path, capsys):
+    random = np.random.default_rng(0)
+    places = np.array([[48.8566, 2.3522], [48.8738, 2.2950]])[random.integers(2, size=200)]
+    times = 1_700_000_000 + 400 * random.standard_normal((200, 1))
+    np.save(tmp_path / "points.npy", np.hstack([places + 1e-4 * random.standard_normal((200, 2)), times]))
+    assert main(["cluster", str(tmp_path / "points.npy"), "--components", "2"]) == 0
+    out = capsys.readouterr().out
+    for text in ("48.856", "48.873", "2.352", "2.29", "1699999"):
+        assert text in out
+
+
+@pytest.mark.parametrize("num_columns", [14, 30])
+def test_wide_tables_are_told_row_by_row(tmp_path, capsys, num_columns):
+    points = np.random.default_rng(0).standard_normal((60, num_columns))
+    header = ",".join(f"a long name {index}" for index in range(num_columns))
+    np.savetxt(tmp_path / "points.csv", points, delimiter=",", header=header, comments="")
+    assert main(["cluster", str(tmp_path / "points.csv"), "--components", "1", "--covariance", "diag"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"a long name {index}" in out for index in range(min(num_columns, 20)))
+    assert ("and 10 more columns" in out) == (num_columns == 30)
+
+
+def test_names_from_a_file_do_not_control_the_terminal(tmp_path, capsys):
+    rows = "".join(f"{index % 5},{index % 7},[/x]\x1b[31m {index % 2}\n" for index in range(40))
+    (tmp_path / "points.csv").write_text("[/x],\x1b[31my$,[bold]set\n" + rows)
+    arguments = [str(tmp_path / "points.csv"), "--set", "[bold]set", "--plot", str(tmp_path / "points.png")]
+    assert main(["cluster", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "[/x]" in out
+
+
+def test_a_figure_of_many_columns_shows_those_that_separate_best(tmp_path, capsys):
+    points = np.random.default_rng(0).standard_normal((90, 4))
+    points[:30, 1] += 20
+    points[30:60, 3] += 20
+    np.save(tmp_path / "points.npy", points)
+    arguments = [str(tmp_path / "points.npy"), "--components", "3", "--plot", str(tmp_path / "points.png")]
+    assert main(["cluster", *arguments]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "note: the figure shows columns column2 and column4, which separate the components best" in out
+
+
+def test_columns_separate_though_others_are_constant_or_there_is_one_component():
+    covariances = np.stack([np.diag([0.0, 1.0, 0.0, 1.0])] * 2)
+    means = np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 9.0, 0.0, 9.0]])
+    assert separating_columns([means], [covariances]) == (1, 3)
+    assert separating_columns([means[:1]], [covariances[:1]]) == (0, 1)
+
+
+def test_ellipses_follow_the_covariance_and_lie_above_the_points(tmp_path, monkeypatch):
+    figure = new_figure(6, 6)
+    monkeypatch.setattr(mixture_plot, "new_figure", lambda width, height: figure)
+    covariance = np.array([[2.0, 1.5], [1.5, 2.0]])  # deviations sqrt(3.5) along the diagonal, sqrt(0.5) across
+    points = np.random.default_rng(0).standard_normal((30_000, 2))
+    labels = np.repeat(np.array([0, -1]), 15_000)
+    draw_mixtures([Panel("", points, labels, np.zeros((1, 2)), covariance[None])], ["x", "y"], tmp_path / "figure.png")
+    (axis,) = figure.axes
+    (ellipse,), (scatter,) = axis.patches, axis.collections
+    along, across = sorted([ellipse.width, ellipse.height], reverse=True)
+    assert (along / 4) ** 2 == pytest.approx(3.5)
+    assert (across / 4) ** 2 == pytest.approx(0.5)
+    angle = ellipse.angle + (0 if ellipse.width > ellipse.height else 90)
+    assert angle % 180 == pytest.approx(45)
+    assert scatter.get_zorder() <= ellipse.get_zorder()
+    assert len(scatter.get_offsets()) == mixture_plot.MAX_DRAWN
+    assert any("20,000 of 30,000 points drawn" in text.get_text() for text in axis.texts)
+    assert len({tuple(colour) for colour in scatter.get_facecolors().round(3).tolist()}) == 2
+    assert len(set(PALETTE)) == 20
+    assert NOISE not in PALETTE

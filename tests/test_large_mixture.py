@@ -149,7 +149,7 @@ def test_what_needs_the_whole_table_is_refused(points, tmp_path, capsys, option)
         ("x,y\n1,2\n3,4\n5,oops\n", "line 4: column y has 'oops', which is not a number."),
         ("x,y\n1,2\n3,4\n5\n", "line 4: expected 2 values; got 1."),
         ("x,y\n1,2\n3,4\n5,\n", "line 4: a value is missing"),
-        ("x,y\n", "it has no rows."),
+        ("x,y\n", "has no rows."),
         ("x,y\n,\n,1\n", "line 3: a value is missing"),
     ],
 )

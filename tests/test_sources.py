@@ -98,7 +98,7 @@ def test_parquet_gives_the_same_set(elements, pool, tmp_path):
     parquet.write_table(pyarrow.table(columns | {"name": ["x"] * COUNT}), tmp_path / "set.parquet")
     chosen = from_parquet(tmp_path / "set.parquet", columns=list(columns))
     assert_close(stream(pool, chosen, 4), pool(elements[None]))
-    with raises(TypeError, "column 'name' of"):
+    with raises(ValueError, "column 'name' of"):
         stream(pool, tmp_path / "set.parquet")
     with raises(ValueError, "has no column 'other'; it has feature 0, feature 1"):
         from_parquet(tmp_path / "set.parquet", columns=["other"])
@@ -341,7 +341,7 @@ def test_files_that_are_not_whole_are_refused(elements, pool, tmp_path):
         whole = (tmp_path / name).read_bytes()
         for size in (0, 5, len(whole) - 8):
             (tmp_path / name).write_bytes(whole[:size])
-            with raises(ValueError, f"{name} is not a complete"):
+            with pytest.raises(ValueError, match=rf"{name}.* is not a complete"):
                 stream(pool, tmp_path / name)
     with raises(
         ValueError, "two.safetensors holds 2 tensors (one, two); choose one by from_safetensors(path, tensor=...)."

@@ -1,11 +1,13 @@
 """Tables: what is read, and what is refused, with the place where it stands."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from picaset.tables.table import read_table
+from picaset.tables import table as tables
+from picaset.tables.table import Table, choose_columns, group_rows, open_large_table, read_table
 
 
 def write(tmp_path: Path, text: str, name: str = "points.csv") -> Path:
@@ -44,8 +46,8 @@ def test_words_in_one_column_are_not_separated_and_a_comma_beside_points_is_not_
     assert table.numbers(["length in m"]).tolist() == [[1.5], [2]]
     table = read_table(write(tmp_path, "a name\nJohn Smith\nJane Doe\n"))
     assert table.column("a name").tolist() == ["John Smith", "Jane Doe"]
-    with pytest.raises(ValueError, match="line 3: column y has '1,234', which is not a number"):
-        read_table(write(tmp_path, "x;y\n1;2.5\n1;1,234\n")).numbers(["y"])
+    with pytest.raises(ValueError, match="line 3: column y has '1,23', which is not a number"):
+        read_table(write(tmp_path, "x;y\n1;2.5\n1;1,23\n")).numbers(["y"])
 
 
 def test_without_a_header_columns_are_numbered(tmp_path):
@@ -88,7 +90,6 @@ def test_numpy_and_parquet_files_are_read(tmp_path):
         ("x,y\n", "has no rows"),
         ("x,y\n1,2\n\n1,2,3\n", "line 4: expected 2 values; got 3"),
         ("x,x\n1,2\n", "line 1: column 2 must have a unique name; got 'x'"),
-        ("x,\n1,2\n", "line 1: column 2 must have a unique name; got ''"),
         ('x,y\n1,"2\n', "is not CSV"),
     ],
 )
@@ -116,16 +117,140 @@ def test_an_unknown_suffix_a_missing_file_and_other_formats_are_refused(tmp_path
         read_table(tmp_path / "points.xls")
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_table(tmp_path / "points.csv")
-    (tmp_path / "points.csv").write_bytes(b"x,y\n\xff\xfe\n")
-    with pytest.raises(ValueError, match="is not text in UTF-8"):
+    (tmp_path / "points.csv").write_bytes(b"x,y\n1,\x81\n")
+    with pytest.raises(ValueError, match="is not text in UTF-8 or Windows-1252"):
         read_table(tmp_path / "points.csv")
-    with pytest.raises(ValueError, match="is not a Parquet file"):
+    with pytest.raises(ValueError, match="is not text: it has a zero byte"):
+        read_table(write(tmp_path, "x,y\n1,\0\n"))
+    with pytest.raises(ValueError, match="is not a complete Parquet file"):
         read_table(write(tmp_path, "x,y\n1,2\n", "points.parquet"))
-    with pytest.raises(ValueError, match="is not an array of numbers in NumPy's format"):
+    with pytest.raises(ValueError, match=r"is not a complete \.npy file of numbers"):
         read_table(write(tmp_path, "x,y\n1,2\n", "points.npy"))
     np.save(tmp_path / "line.npy", np.zeros(3))
     with pytest.raises(ValueError, match=r"must hold numbers of shape \(rows, columns\); got float64 of \(3,\)"):
         read_table(tmp_path / "line.npy")
-    np.save(tmp_path / "objects.npy", np.array([{"a": 1}]), allow_pickle=True)
-    with pytest.raises(ValueError, match="is not an array of numbers"):
+    np.save(tmp_path / "objects.npy", np.array([[{"a": 1}]]), allow_pickle=True)
+    with pytest.raises(ValueError, match="must hold numbers of shape"):
         read_table(tmp_path / "objects.npy")
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b",x,y\n0,1.5,2\n1,2.5,NA\n", "pandas.csv"),
+        ("x,y\n1.5,2\n2.5,\n".encode("cp1252"), "windows.csv"),
+        ("x,y\n1.5,2\n2.5,\n".encode("utf-16"), "utf16.csv"),
+        (gzip.compress(b"x,y\n1.5,2\n2.5,\n"), "packed.csv.gz"),
+        (b"x\ty\n1.5\t2\n2.5\t\n", "tabs.tsv"),
+        (b"x,y\r1.5,2\r2.5,#N/A\r", "old_mac.csv"),
+        (b'{"x": 1.5, "y": 2}\n\n{"x": 2.5, "y": null}\n', "lines.jsonl"),
+        (b'[{"x": 1.5, "y": 2},\n {"x": 2.5}]', "array.json"),
+        (gzip.compress(b'{"x": 1.5, "y": 2}\n{"x": 2.5}\n'), "lines.json.gz"),
+    ],
+)
+def test_files_as_they_come_give_the_same_table(tmp_path, data, name):
+    (tmp_path / name).write_bytes(data)
+    names, _ = choose_columns(read_table(tmp_path / name))
+    assert names == ["x", "y"]
+    np.testing.assert_array_equal(read_table(tmp_path / name).numbers(names), [[1.5, 2], [2.5, np.nan]])
+    large = open_large_table(tmp_path / name, drop_missing=True)
+    assert (large.num_rows, large.num_dropped) == (1, 1)
+
+
+def test_another_encoding_is_noted(tmp_path):
+    (tmp_path / "points.csv").write_bytes("größe,name\n1,ä\n2,b\n".encode("cp1252"))
+    table = read_table(tmp_path / "points.csv")
+    assert table.column("name").tolist() == ["ä", "b"]
+    assert table.numbers(["größe"]).tolist() == [[1], [2]]
+    assert table.notes == [f"{tmp_path / 'points.csv'} is read as Windows-1252 text"]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('x,y\n"1,234",2\n"12,345,678.5",3\n7,4\n', [1234, 12345678.5, 7]),
+        ("x;y\n1.234,5;2\n7,25;3,5\n1.000;4\n", [1234.5, 7.25, 1000]),
+    ],
+)
+def test_thousands_separators_are_removed_and_noted(tmp_path, text, values):
+    table = read_table(write(tmp_path, text))
+    assert table.numbers(["x"])[:, 0].tolist() == values
+    assert "thousands separators as in 1" in table.notes[0]
+
+
+def test_text_dates_ids_and_truth_values_are_left_out_with_a_note(tmp_path):
+    header = "id,user_id,customerId,grid,x,when,name,ok,nothing\n"
+    table = read_table(
+        write(tmp_path, header + "1,7,3,4,.5,2021-01-01 10:00,a,True,\n2,7,4,5,.25,2021-01-02,b,False,\n")
+    )
+    names, notes = choose_columns(table)
+    assert names == ["grid", "x"]
+    assert notes == [
+        "left out: id (ids), user_id (ids), customerId (ids), when (dates), name (text), ok (text), nothing (empty); "
+        "choose columns with --columns"
+    ]
+    assert group_rows(table, set_column="name", hint="").notes == [notes[0].replace("name (text), ", "")]
+    assert group_rows(table, columns=["id", "x"], set_column=None, hint="").points.tolist() == [[1, 0.5], [2, 0.25]]
+    assert tables.numeric_columns(table, exclude="grid") == ["x"]
+    assert tables.column_kind(Table(Path("a"), {"id": np.array([0.5])}, ["row 1"]), "id") == "numbers"
+    assert tables.column_kind(Table(Path("a"), {"x": np.array([True])}, ["row 1"]), "x") == "true or false"
+
+
+def test_a_missing_value_is_named_by_row_and_column(tmp_path):
+    table = read_table(write(tmp_path, "s,x,y\na,1,2\n\na,3,\n,5,6\n"))
+    message = r"points.csv, line 4: a value is missing in column y \(as in 2 of 3 rows\); fill it in\."
+    with pytest.raises(ValueError, match=message):
+        group_rows(table, set_column="s", hint="fill it in")
+    with pytest.raises(ValueError, match="line 5: a value is missing in column s"):
+        group_rows(table, columns=["x"], set_column="s", hint="fill it in")
+    kept = group_rows(table, set_column="s", keep_missing=True, hint="")
+    np.testing.assert_array_equal(kept.points, [[1, 2], [3, np.nan]])
+
+
+def test_whole_numbers_name_sets_without_a_decimal_point(tmp_path):
+    table = read_table(write(tmp_path, "s,x\n7,1\n,2\n8,3\n"))
+    assert group_rows(table, set_column="s", drop_missing=True, hint="").names == ["7", "8"]
+
+
+def test_blocks_of_any_size_are_read_as_the_whole_file(tmp_path, monkeypatch):
+    rows = [f'{index / 7},"a, {index}\nb",{index}' for index in range(50)]
+    path = write(tmp_path, "x,text,y\n" + "\n".join(rows) + "\n")
+    expected = read_table(path).numbers(["x", "y"])
+    for size in (1, 30, 100, 10_000):
+        monkeypatch.setattr(tables, "CHUNK_BYTES", size)
+        large = open_large_table(path)
+        np.testing.assert_array_equal(np.concatenate(list(large.chunks())), expected)
+        assert list(large.columns) == ["x", "y"]
+
+
+def test_a_mistake_in_a_later_block_is_named_by_its_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "CHUNK_BYTES", 20)
+    rows = [f"{index},{index}" for index in range(40)]
+    for wrong, message in (
+        ("1,oops", "line 32: column y has 'oops', which is not a number"),
+        ("1,2,3", "line 32: expected 2"),
+    ):
+        path = write(tmp_path, "x,y\n" + "\n".join([*rows[:30], wrong, *rows[30:]]) + "\n")
+        with pytest.raises(ValueError, match=message):
+            open_large_table(path)
+    path = write(tmp_path, "x,y\n" + "\n".join([*rows[:30], "1,  ", *rows[30:]]) + "\n")
+    assert open_large_table(path, drop_missing=True).num_dropped == 1
+
+
+def test_rows_are_written_as_they_were_read(tmp_path):
+    table = read_table(write(tmp_path, 'code;x\n007;1,50\n"a;b";2,25\n'))
+    table.write_csv(tmp_path / "out.csv", {"label": ["0", "1"]})
+    assert (tmp_path / "out.csv").read_text() == "code,x,label\n007,1.50,0\na;b,2.25,1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"x": 1}\n{oops}\n', "line 2 is not JSON"),
+        ('{"x": 1}\n3\n', "line 2: must be a JSON object"),
+        ("[1, 2]", "row 1"),
+    ],
+)
+def test_records_that_are_no_objects_are_refused_with_their_line(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        read_table(write(tmp_path, text, "points.jsonl"))

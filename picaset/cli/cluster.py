@@ -1,7 +1,9 @@
 """``picaset cluster``"""
 
 import json
+import math
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -11,21 +13,26 @@ import numpy as np
 import tyro
 from rich.table import Table
 
-from picaset.estimators.mixture_plot import MAX_PANELS, Panel, draw_mixtures
+from picaset.estimators.mixture_plot import MAX_PANELS, Panel, draw_mixtures, separating_columns
 from picaset.extras import require
 from picaset.tables.table import fits_in_memory, open_large_table, read_table
 from picaset.terminal import Terminal, say
 
 MAX_PRINTED = 20
 """Largest number of sets whose components are printed."""
+MAX_COMPONENTS = 200
+"""Largest number of Gaussians per mixture."""
+MAX_COLUMNS = 20
+"""Largest number of columns of a component that are printed one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """Fit Gaussian mixtures to the points of a file: one to all points, or one to each set of points.
 
-    Reads CSV (with or without a header), Parquet and NPY. With --set, a column assigns the rows to sets, and thousands
-    of sets are fitted at once. A file too large for memory is read in chunks.
+    Reads CSV (also packed as .csv.gz), JSON lines, Parquet and NPY. Columns of text, dates and ids are left out. With
+    --set, a column assigns the rows to sets, and thousands of sets are fitted at once. A file too large for memory is
+    read in chunks.
 
     Examples:
         picaset cluster --example --plot clusters.png
@@ -34,7 +41,7 @@ class Cluster:
     """
 
     file: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = None
-    """File with one point per row: .csv, .tsv, .txt, .parquet or .npy."""
+    """File with one point per row: .csv, .tsv, .txt, .json, .jsonl, .parquet or .npy."""
     example: bool = False
     """Use the example data of picaset instead of a file."""
     columns: tuple[str, ...] = ()
@@ -42,21 +49,27 @@ class Cluster:
     set: str | None = None
     """Column that names the set of a row."""
     components: int | Literal["auto"] = "auto"
-    """Number of Gaussians per mixture; auto selects it by the Bayesian information criterion, up to 8."""
-    covariance: Literal["spherical", "diag"] = "spherical"
-    """One variance per component (spherical), or one per component and coordinate (diag)."""
-    init: Literal["network", "k-means++"] = "network"
-    """Initialization; k-means++ works in any number of dimensions."""
+    """Number of Gaussians per mixture; auto selects it by the Bayesian information criterion."""
+    max_components: int = 8
+    """Largest number of Gaussians that auto tries."""
+    covariance: Literal["auto", "spherical", "diag", "tied", "full"] = "auto"
+    """Shape of the Gaussians: round, along the axes, all alike, or any; auto selects it by the same criterion."""
+    noise: bool = False
+    """Add a uniform background; its rows get the label -1."""
+    init: Literal["k-means++", "network"] = "k-means++"
+    """Initialization; network adds proposals of a network, if there is one for these dimensions."""
     labels: Path | None = None
     """Write the rows and their components to this CSV file."""
     parameters: Path | None = None
     """Write the mixtures to this .json or .csv file."""
     plot: Path | None = None
-    """Draw points and components to this .png, .svg or .pdf file."""
+    """Draw points and components to this .png, .svg or .pdf file; of many columns, the two that separate best."""
     compare: bool = False
     """Also fit scikit-learn's GaussianMixture with ten initializations, and compare."""
     drop_missing: bool = False
     """Drop rows with missing values instead of raising an error."""
+    keep_missing: bool = False
+    """Keep rows with missing values, and integrate over these values."""
     in_chunks: bool = False
     """Read the file in chunks, even if it fits in memory."""
     seed: int = 0
@@ -72,7 +85,13 @@ class Cluster:
 
         path = self.file or Path(str(resources.files("picaset"))) / "tables" / "islands.csv"
         estimator = AmortizedMixture(
-            self.components, covariance_type=self.covariance, init=self.init, random_state=self.seed
+            self.components,
+            covariance_type=self.covariance,
+            noise=self.noise,
+            missing="marginalize" if self.keep_missing else "error",
+            init=self.init,
+            max_components=self.max_components,
+            random_state=self.seed,
         )
         if self.in_chunks or not fits_in_memory(path):
             clustered: Any = self.cluster_in_chunks(path, estimator)
@@ -80,27 +99,26 @@ class Cluster:
             clustered = cluster_table(
                 read_table(path), estimator, columns=self.columns, set_column=self.set, drop_missing=self.drop_missing
             )
-        if self.plot is not None and len(clustered.columns) != 2:
-            raise ValueError(
-                f"--plot draws two coordinates; got {', '.join(clustered.columns)}. Choose with --columns."
-            )
+        if self.plot is not None and len(clustered.columns) == 1:
+            raise ValueError(f"--plot draws two columns; got only {clustered.columns[0]}.")
         if self.labels is not None:
             clustered.write_labels(self.labels)
         if self.parameters is not None:
             clustered.write_parameters(self.parameters)
-        if self.plot is not None:
-            self.draw(clustered)
+        notes = [*clustered.notes, *([] if self.plot is None else draw(clustered, self.plot))]
         comparison = compare_with_scikit_learn(clustered) if self.compare else None
         if self.json:
-            say(json.dumps({"mixtures": clustered.parameters(), "seconds": clustered.seconds, "compared": comparison}))
+            record = {"mixtures": clustered.parameters(), "seconds": clustered.seconds, "compared": comparison}
+            say(json.dumps(record | {"notes": notes}))
         else:
-            self.print_result(clustered, comparison)
+            self.print_result(clustered, comparison, notes)
         return 0
 
     def cluster_in_chunks(self, path: Path, estimator: Any) -> Any:
         from picaset.estimators.clustered_table import cluster_file
 
-        for name, is_set in (("set", self.set is not None), ("compare", self.compare)):
+        needing_memory = {"set": self.set is not None, "compare": self.compare, "keep-missing": self.keep_missing}
+        for name, is_set in needing_memory.items():
             if is_set:
                 raise ValueError(f"--{name} needs the whole table in memory, and {path} is read in chunks.")
         bar = not self.json and Terminal(stderr=True).is_terminal
@@ -110,6 +128,11 @@ class Cluster:
     def check(self) -> None:
         if (self.file is None) != self.example:
             raise ValueError("give either a file or --example.")
+        for name, number in (("components", self.components), ("max-components", self.max_components)):
+            if number != "auto" and not 1 <= number <= MAX_COMPONENTS:
+                raise ValueError(f"--{name} must be between 1 and {MAX_COMPONENTS}; got {number}.")
+        if self.drop_missing and self.keep_missing:
+            raise ValueError("give either --drop-missing or --keep-missing.")
         for name, path, suffixes in (
             ("labels", self.labels, (".csv",)),
             ("parameters", self.parameters, (".json", ".csv")),
@@ -120,54 +143,116 @@ class Cluster:
             if path is not None and not path.parent.is_dir():
                 raise ValueError(f"--{name}: there is no folder {path.parent}.")
 
-    def draw(self, clustered: Any) -> None:
-        panels = list[Panel]()
-        labels, _ = clustered.labels
-        for name, mine, mixture in zip(clustered.sets, clustered.members, clustered.mixtures, strict=True):
-            title = name if self.set else f"{clustered.num_points} points"
-            variances = mixture.variances_by_coordinate()
-            panels.append(Panel(title, clustered.points[mine], labels[mine], mixture.means_, variances))
-        assert self.plot is not None
-        draw_mixtures(panels, clustered.columns, self.plot)
-
-    def print_result(self, clustered: Any, comparison: dict[str, Any] | None) -> None:
+    def print_result(self, clustered: Any, comparison: dict[str, Any] | None, notes: Sequence[str]) -> None:
         console = Terminal()
-        count = len(clustered.sets)
+        count, mixtures = len(clustered.sets), clustered.mixtures
         dropped = f", {clustered.num_dropped} rows with missing values dropped" if clustered.num_dropped else ""
+        columns = clustered.columns
+        names = f"columns {', '.join(columns)}" if len(columns) <= 6 else f"{len(columns)} columns"
         console.print(
-            f"{clustered.num_points} points in {count} set{'s' * (count > 1)}, coordinates "
-            f"{', '.join(clustered.columns)}{dropped}: {1e3 * clustered.seconds / count:.1f} ms per set"
+            f"{clustered.num_points} points in {count} set{'s' * (count > 1)}, {names}"
+            f"{dropped}: {1e3 * clustered.seconds / count:.1f} ms per set"
         )
-        console.print(components_table(clustered))
+        if count == 1:
+            console.print(describe_mixture(mixtures[0]))
+        console.print(components_table(clustered, console))
         if count > MAX_PRINTED:
             console.print(f"and {count - MAX_PRINTED} more sets; --parameters writes all of them")
         if comparison is not None:
             selected = ", selected by picaset" if self.components == "auto" else ""
             console.print(comparison_table(comparison, title=f"same number of components{selected}"))
+        for note in notes:
+            console.print(f"note: {note.replace('max_components', '--max-components')}")
         for path in (self.labels, self.parameters, self.plot):
             if path is not None:
                 console.print(f"written: {path}")
-        if self.plot is not None and count > MAX_PANELS:
-            console.print(f"the figure shows the first {MAX_PANELS} sets")
 
 
-def components_table(clustered: Any) -> Table:
-    table = Table()
-    for name in ("set", "component", "weight", *clustered.columns, "deviation", "log-likelihood per point"):
-        table.add_column(name, justify="left" if name == "set" else "right")
-    for name, mixture in list(zip(clustered.sets, clustered.mixtures, strict=True))[:MAX_PRINTED]:
-        deviations = np.sqrt(mixture.covariances_.reshape(mixture.n_components_, -1))
-        for component in range(mixture.n_components_):
-            table.add_row(
-                name if component == 0 else "",
-                str(component),
-                f"{mixture.weights_[component]:.3f}",
-                *(f"{value:.4g}" for value in mixture.means_[component]),
-                " x ".join(f"{value:.3g}" for value in deviations[component]),
-                f"{mixture.lower_bound_:.4f}" if component == 0 else "",
-                end_section=component == mixture.n_components_ - 1,
-            )
-    return table
+def draw(clustered: Any, path: Path) -> list[str]:
+    """Draw the mixtures to a file; return notes on what the figure leaves out."""
+    count, labels = len(clustered.sets), clustered.labels[0]
+    means = [mixture.means_ for mixture in clustered.mixtures[:MAX_PANELS]]
+    covariances = [mixture.covariance_matrices() for mixture in clustered.mixtures[:MAX_PANELS]]
+    notes = [f"the figure shows the first {MAX_PANELS} sets"] if count > MAX_PANELS else []
+    axes = [0, 1]
+    if len(clustered.columns) > 2:
+        axes = list(separating_columns(means, covariances))
+        names = [clustered.columns[axis] for axis in axes]
+        notes.append(f"the figure shows columns {names[0]} and {names[1]}, which separate the components best")
+    panels = list[Panel]()
+    for index, (centres, matrices) in enumerate(zip(means, covariances, strict=True)):
+        members = clustered.members[index]
+        title = clustered.sets[index] if count > 1 else f"{clustered.num_points:,} points"
+        matrices = matrices[:, axes][:, :, axes]
+        panels.append(Panel(title, clustered.points[members][:, axes], labels[members], centres[:, axes], matrices))
+    draw_mixtures(panels, [clustered.columns[axis] for axis in axes], path)
+    return notes
+
+
+def describe_mixture(mixture: Any) -> str:
+    """Describe the only mixture in a line: how many components, of which shape, and how sure that is."""
+    count = mixture.n_components_
+    probabilities = getattr(mixture, "n_components_probabilities_", {})
+    others = [f"{number}: {value:.0%}" for number, value in probabilities.items() if value >= 0.01]
+    sure = f" (probability of {', '.join(others)})" if others else ""
+    text = f"{count} component{'s' * (count > 1)}{sure}, {mixture.covariance_type_} covariances"
+    return f"{text}; log-likelihood per point {mixture.lower_bound_:.4f}"
+
+
+def components_table(clustered: Any, console: Terminal) -> Table:
+    """Return the components of the first sets: one row each if the terminal is wide enough, or one row per column."""
+    mixtures = clustered.mixtures[:MAX_PRINTED]
+    formats = [column_format(mixtures, column) for column in range(len(clustered.columns))]
+    names = ["set"] * (len(clustered.sets) > 1) + ["component", "weight"]
+    by_component, by_column = Table(), Table()
+    for table, headings in ((by_component, [*names, *clustered.columns]), (by_column, [*names, "column", "mean"])):
+        for name in headings:
+            table.add_column(name, justify="left" if name in ("set", "column") else "right")
+    by_column.add_column("deviation", justify="right")
+    for set_name, mixture in zip(clustered.sets, mixtures, strict=False):
+        deviations = np.sqrt(mixture.variances_by_coordinate())
+        for component, (weight, means) in enumerate(zip(mixture.weights_, mixture.means_, strict=True)):
+            is_last = component == mixture.n_components_ - 1 and not mixture.noise_weight_
+            first = [set_name if component == 0 else ""] * (len(clustered.sets) > 1)
+            first += [str(component), f"{weight:.3f}"]
+            cells = [
+                write(mean, deviation)
+                for write, mean, deviation in zip(formats, means, deviations[component], strict=True)
+            ]
+            by_component.add_row(*first, *(" ± ".join(cell) for cell in cells), end_section=is_last)
+            for index, (name, cell) in enumerate(zip(clustered.columns[:MAX_COLUMNS], cells, strict=False)):
+                blank = first if index == 0 else [""] * len(first)
+                by_column.add_row(*blank, name, *cell, end_section=index == min(len(cells), MAX_COLUMNS) - 1)
+        if mixture.noise_weight_:
+            row = [""] * (len(clustered.sets) > 1) + ["noise", f"{mixture.noise_weight_:.3f}"]
+            by_component.add_row(*row, end_section=True)
+            by_column.add_row(*row, end_section=True)
+    without_limit = console.options.update(max_width=10_000)
+    if console.measure(by_component, options=without_limit).maximum <= console.width:
+        return by_component
+    if len(clustered.columns) > MAX_COLUMNS:
+        by_column.caption = f"and {len(clustered.columns) - MAX_COLUMNS} more columns; --parameters writes all of them"
+    return by_column
+
+
+def column_format(mixtures: Sequence[Any], column: int) -> Callable[[float, float], tuple[str, str]]:
+    """Return a function that writes a mean and a deviation with the digits that the spread of a column calls for.
+
+    Two digits of the smallest deviation are shown, however large the numbers themselves are.
+    """
+    means = np.concatenate([mixture.means_[:, column] for mixture in mixtures])
+    deviations = np.sqrt(np.concatenate([mixture.variances_by_coordinate()[:, column] for mixture in mixtures]))
+    spread = max(float(np.ptp(means)), float(deviations.max()))
+    resolution = max(float(deviations.min()), spread / 1000)
+    largest = max(float(np.abs(means).max()), resolution)
+    if resolution <= 0:
+        return lambda mean, deviation: (f"{mean:.6g}", f"{deviation:.2g}")
+    decimals = 1 - math.floor(math.log10(resolution))
+    if largest < 1e12 and decimals <= 6:
+        decimals = max(decimals, 0)
+        return lambda mean, deviation: (f"{round(mean, decimals) + 0.0:.{decimals}f}", f"{deviation:.{decimals}f}")
+    digits = min(max(math.floor(math.log10(largest)) + decimals, 1), 16)
+    return lambda mean, deviation: (f"{mean:.{digits}e}", f"{deviation:.1e}")
 
 
 def compare_with_scikit_learn(clustered: Any) -> dict[str, Any]:
@@ -175,18 +260,22 @@ def compare_with_scikit_learn(clustered: Any) -> dict[str, Any]:
     from picaset.estimators.validation import from_scikit_learn
 
     gaussian_mixture = from_scikit_learn("sklearn.mixture", "GaussianMixture")
-    scores, seconds = list[float](), 0.0
+    ours, scores, seconds = list[float](), list[float](), 0.0
     for index, mixture in enumerate(clustered.mixtures):
         points = clustered.points_of_set(index)
+        if len(points) < max(2, mixture.n_components_) or np.isnan(points).any():
+            continue
         start = time.perf_counter()
         fitted = gaussian_mixture(
-            mixture.n_components_, covariance_type=mixture.covariance_type, n_init=10, random_state=0
+            mixture.n_components_, covariance_type=mixture.covariance_type_, n_init=10, random_state=0
         ).fit(points)
         seconds += time.perf_counter() - start
+        ours.append(mixture.lower_bound_)
         scores.append(float(fitted.score(points)))
-    ours = float(np.mean([mixture.lower_bound_ for mixture in clustered.mixtures]))
+    if not scores:
+        raise ValueError("--compare needs a set with at least two points and no missing values.")
     return {
-        "picaset": {"log_likelihood": ours, "seconds": clustered.seconds},
+        "picaset": {"log_likelihood": float(np.mean(ours)), "seconds": clustered.seconds},
         "scikit-learn, 10 starts": {"log_likelihood": float(np.mean(scores)), "seconds": seconds},
     }
 

@@ -3,9 +3,11 @@
 import csv
 import json
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from picaset.files import atomic_write
 from picaset.tables.table import ALL_ROWS, LargeTable, Table, group_rows
 
 Floats = NDArray[np.float64]
+MAX_COLUMNS, MAX_DIAGONAL_COLUMNS = 100, 1000
+"""Largest number of columns of a mixture with any covariances, and with diagonal ones."""
 MAX_PLOTTED = 20_000
 """Approximate number of rows of a large file that a figure shows."""
 
@@ -40,6 +44,8 @@ class Clustering:
     """Number of rows with missing values."""
     seconds: float
     """Duration of the fit."""
+    notes: Sequence[str] = ()
+    """Remarks for the user on the table and on the mixtures."""
 
     @property
     def num_points(self) -> int:
@@ -59,15 +65,24 @@ class Clustering:
 
     def parameters(self) -> list[dict[str, Any]]:
         """Return one entry for each component of each set, as JSON values."""
+        has_covariances = any(mixture.covariance_type_ in ("tied", "full") for mixture in self.mixtures)
+        pairs = list(combinations(range(len(self.columns)), 2)) if has_covariances else []
         entries = list[dict[str, Any]]()
         for name, size, mixture in zip(self.sets, self.sizes, self.mixtures, strict=True):
             variances = mixture.variances_by_coordinate()
+            covariances = mixture.covariance_matrices() if pairs else variances
+            about = {"covariance type": mixture.covariance_type_, "log-likelihood of the set": mixture.lower_bound_}
+            if mixture.noise:
+                about["noise weight of the set"] = mixture.noise_weight_
             for component, weight in enumerate(mixture.weights_.tolist()):
                 entry: dict[str, Any] = {"set": name, "points": size, "component": component, "weight": weight}
                 moments = zip(self.columns, mixture.means_[component], variances[component], strict=True)
                 for column, mean, variance in moments:
                     entry |= {f"mean {column}": float(mean), f"variance {column}": float(variance)}
-                entries.append(entry | {"log-likelihood of the set": mixture.lower_bound_})
+                for first, second in pairs:
+                    key = f"covariance {self.columns[first]} {self.columns[second]}"
+                    entry[key] = float(covariances[component, first, second])
+                entries.append(entry | about)
         return entries
 
     def write_parameters(self, path: Path) -> None:
@@ -116,9 +131,26 @@ class ClusteredFile(Clustering):
 
 
 def most_likely(mixture: AmortizedMixture, points: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """Return the most likely component of every point and its probability."""
-    probabilities = mixture.predict_proba(points)
-    return probabilities.argmax(axis=1), probabilities.max(axis=1)
+    """Return the most likely component of every point, -1 for noise, and its probability."""
+    labels, probabilities = mixture.predict(points), mixture.predict_proba(points)
+    of_noise = np.clip(1 - probabilities.sum(axis=1), 0, 1)
+    return labels, np.where(labels < 0, of_noise, probabilities[np.arange(len(points)), labels])
+
+
+def mixture_notes(names: Sequence[str], mixtures: Sequence[AmortizedMixture]) -> list[str]:
+    """Return the notes of the mixtures: each text once, with the number of sets that it concerns."""
+    sets_by_note = dict[str, list[str]]()
+    for name, mixture in zip(names, mixtures, strict=True):
+        if mixture.note_:
+            sets_by_note.setdefault(mixture.note_, []).append(name)
+    if len(mixtures) == 1:
+        return list(sets_by_note)
+    return [f"{note} ({describe_sets(sets)})" for note, sets in sets_by_note.items()]
+
+
+def describe_sets(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more sets" if len(names) > 3 else ""
+    return f"{'set' if len(names) == 1 else 'sets'} {', '.join(names[:3])}{more}"
 
 
 def cluster_table(
@@ -130,22 +162,28 @@ def cluster_table(
     drop_missing: bool = False,
 ) -> ClusteredTable:
     """Fit a mixture to every set of rows; see :func:`group_rows` for the keyword arguments."""
-    hint = "fill it in, or drop such rows with --drop-missing"
-    groups = group_rows(table, columns=columns, set_column=set_column, drop_missing=drop_missing, hint=hint)
-    sizes = list(map(len, groups.members))
-    for name, size in zip(groups.names, sizes, strict=True):
-        check_size(size, estimator, source=f"{table.path}" if set_column is None else f"{table.path}: set {name!r}")
+    groups = group_rows(
+        table,
+        columns=columns,
+        set_column=set_column,
+        drop_missing=drop_missing,
+        keep_missing=estimator.missing == "marginalize",
+        hint="fill it in, drop such rows with --drop-missing, or integrate over such values with --keep-missing",
+    )
+    check_width(len(groups.columns), estimator, source=table.path)
     start = time.perf_counter()
-    mixtures = estimator.fit_many(groups.arrays())
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # they are the notes
+        mixtures = estimator.fit_many(groups.arrays())
     return ClusteredTable(
         columns=groups.columns,
         points=groups.points,
         sets=groups.names,
         members=groups.members,
         mixtures=mixtures,
-        sizes=sizes,
+        sizes=list(map(len, groups.members)),
         num_dropped=table.num_rows - len(groups.rows),
         seconds=time.perf_counter() - start,
+        notes=[*groups.notes, *mixture_notes(groups.names, mixtures)],
         table=table,
         rows=groups.rows,
     )
@@ -153,9 +191,10 @@ def cluster_table(
 
 def cluster_file(table: LargeTable, estimator: AmortizedMixture, *, progress: bool = False) -> ClusteredFile:
     """Fit the estimator to all rows of a file, which is read in chunks."""
-    check_size(table.num_rows, estimator, source=f"{table.path}")
+    check_width(len(table.columns), estimator, source=table.path)
     start = time.perf_counter()
-    estimator.fit_stream(table.chunks, progress=progress)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        estimator.fit_stream(table.chunks, progress=progress)
     seconds = time.perf_counter() - start
     every = max(1, table.num_rows // MAX_PLOTTED)
     sample = np.concatenate([points[::every] for points in table.chunks()])
@@ -168,11 +207,18 @@ def cluster_file(table: LargeTable, estimator: AmortizedMixture, *, progress: bo
         sizes=[table.num_rows],
         num_dropped=table.num_dropped,
         seconds=seconds,
+        notes=[*table.notes, *mixture_notes([ALL_ROWS], [estimator])],
         table=table,
     )
 
 
-def check_size(size: int, estimator: AmortizedMixture, *, source: str) -> None:
-    required = max(2, estimator.n_components) if isinstance(estimator.n_components, int) else 2
-    if size < required:
-        raise ValueError(f"{source} has {size} points; at least {required} are needed.")
+def check_width(num_columns: int, estimator: AmortizedMixture, *, source: Path) -> None:
+    """Raise an error if a mixture of so many columns would take minutes or more."""
+    is_diagonal = estimator.covariance_type in ("spherical", "diag")
+    limit = MAX_DIAGONAL_COLUMNS if is_diagonal else MAX_COLUMNS
+    if num_columns > limit:
+        hint = "" if is_diagonal else f", or pass --covariance diag, which takes up to {MAX_DIAGONAL_COLUMNS}"
+        raise ValueError(
+            f"{source} has {num_columns} columns of numbers; at most {limit} can be clustered. Choose some with "
+            f"--columns{hint}."
+        )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,18 +12,29 @@ from numpy.typing import NDArray
 from picaset.figures import COLOURS, new_figure
 from picaset.files import atomic_write
 
+Floats = NDArray[np.floating]
 MAX_PANELS = 12
 """Maximum number of sets in a figure."""
+MAX_DRAWN = 20_000
+"""Maximum number of points in a panel."""
+MAX_CANDIDATES = 20
+"""Number of columns among which the two of a figure are searched."""
+PALETTE = (
+    *COLOURS, "#551111", "#22ee00", "#000088", "#9900ff", "#005500", "#990077", "#1100ff", "#ff22ff", "#11eecc",
+    "#884422", "#ffaaff", "#5522aa", "#ff0066",
+)  # fmt: skip
+"""Colours of the components: each added one is as far as possible from those before it and from grey, in OKLab."""
+NOISE = "#aaaaaa"
 
 
 class Panel(NamedTuple):
-    """Points of one set (N, 2), their components (N,), and the means and variances of the mixture, (K, 2) each."""
+    """Points of one set (N, 2), their components (N,), -1 for noise, the means (K, 2) and covariances (K, 2, 2)."""
 
     title: str
-    points: NDArray[np.floating]
+    points: Floats
     labels: NDArray[np.int64]
-    means: NDArray[np.floating]
-    variances: NDArray[np.floating]
+    means: Floats
+    covariances: Floats
 
 
 def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path) -> None:
@@ -35,28 +47,94 @@ def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis, panel in zip(axes, panels, strict=False):
         draw_panel(axis, panel)
-        axis.set_aspect("equal", adjustable="datalim")
-        axis.set_title(panel.title, fontsize=11)
-        axis.set_xlabel(axis_names[0])
-        axis.set_ylabel(axis_names[1])
+        axis.set_title(literal(panel.title), fontsize=11)
+        axis.set_xlabel(literal(axis_names[0]))
+        axis.set_ylabel(literal(axis_names[1]))
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     with atomic_write(path) as unfinished:
         figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
 
 
+def literal(text: str, length: int = 60) -> str:
+    """Return text that matplotlib shows as it is: no formulas, one line, not too long."""
+    text = "".join(character if character.isprintable() else " " for character in text)
+    return (text if len(text) <= length else text[:length] + "...").replace("$", r"\$")
+
+
 def draw_panel(axis: Any, panel: Panel) -> None:
     """Draw the points and components of one set into a matplotlib axis."""
     from matplotlib.patches import Ellipse
+    from matplotlib.patheffects import withStroke
 
-    marker_size = 14 if len(panel.points) < 300 else 6
-    for component, (mean, variance) in enumerate(zip(panel.means, panel.variances, strict=True)):
-        colour = COLOURS[component % len(COLOURS)]
-        points = panel.points[panel.labels == component]
-        axis.scatter(points[:, 0], points[:, 1], s=marker_size, color=colour, alpha=0.5, linewidths=0)
-        width, height = 4 * np.sqrt(variance)  # two standard deviations to each side
-        axis.add_patch(Ellipse(mean, width, height, facecolor="none", edgecolor=colour, linewidth=2))
-        axis.plot(*mean, marker="+", markersize=9, color=colour, markeredgewidth=2)
+    # In random order, so that no component hides the others; all of them are below the ellipses.
+    shown = np.random.default_rng(0).permutation(len(panel.points))[:MAX_DRAWN]
+    points, labels = panel.points[shown], panel.labels[shown]
+    colours = np.array([*PALETTE, NOISE])[np.where(labels < 0, -1, labels % len(PALETTE))]
+    marker_size = 14 if len(points) < 300 else max(1.5, 6 - len(points) / 4000)
+    opacity = 0.5 if len(points) < 3000 else 0.3
+    axis.scatter(*points.T, s=marker_size, color=colours, alpha=opacity, linewidths=0, rasterized=len(points) > 3000)
+    halo: Any = [withStroke(linewidth=3.2, foreground="white")]
+    for component, (mean, covariance) in enumerate(zip(panel.means, panel.covariances, strict=True)):
+        colour = PALETTE[component % len(PALETTE)]
+        variances, directions = np.linalg.eigh(covariance)
+        width, height = 4 * np.sqrt(np.maximum(variances, 0))  # two standard deviations to each side
+        angle = math.degrees(math.atan2(directions[1, 0], directions[0, 0]))
+        ellipse = Ellipse(mean, width, height, angle=angle, facecolor="none", edgecolor=colour, linewidth=1.8)
+        ellipse.set_path_effects(halo)
+        axis.add_patch(ellipse)
+        top = (mean[0], mean[1] + 2 * math.sqrt(max(covariance[1, 1], 0)))
+        axis.annotate(
+            str(component), top, (0, 3), textcoords="offset points", ha="center", color=colour, fontweight="bold",
+            fontsize=9, path_effects=halo, zorder=5, annotation_clip=True,
+        )  # fmt: skip
+    if len(panel.points) > MAX_DRAWN:
+        note = f"{MAX_DRAWN:,} of {len(panel.points):,} points drawn"
+        axis.text(0.99, 0.01, note, transform=axis.transAxes, ha="right", va="bottom", fontsize=7, color="#777777")
+    spread = np.nanstd(panel.points, axis=0)
+    if spread.max() < 5 * spread.min():  # the same unit, it seems
+        axis.set_aspect("equal", adjustable="datalim")
     axis.tick_params(labelsize=8, colors="#777777")
     axis.grid(color="#eeeeee")
     axis.set_axisbelow(True)
+
+
+def separating_columns(means: Sequence[Floats], covariances: Sequence[Floats]) -> tuple[int, int]:
+    """Return the two columns in which the components of the mixtures overlap least.
+
+    Args:
+        means: Means of the components of each mixture, (K, D) each.
+        covariances: Their covariances, (K, D, D) each.
+
+    Example:
+        >>> means = np.array([[0.0, 0.0, 0.0], [0.0, 9.0, 0.1], [0.0, 0.0, 9.0]])
+        >>> separating_columns([means], [np.stack([np.eye(3)] * 3)])
+        (1, 2)
+    """
+    dim = means[0].shape[1]
+    scale = np.sqrt(np.concatenate([np.diagonal(part, axis1=1, axis2=2) for part in covariances]).mean(axis=0))
+    scale = np.where(scale > 0, scale, 1)
+    means = [part / scale for part in means]
+    covariances = [part / np.outer(scale, scale) + 1e-9 * np.eye(dim) for part in covariances]  # never singular
+    alone = [mean_overlap(means, covariances, [column]) for column in range(dim)]
+    candidates = sorted(np.argsort(alone, kind="stable")[:MAX_CANDIDATES].tolist())
+    return min(combinations(candidates, 2), key=lambda pair: mean_overlap(means, covariances, list(pair)))
+
+
+def mean_overlap(means: Sequence[Floats], covariances: Sequence[Floats], columns: list[int]) -> float:
+    """Return the Bhattacharyya coefficient of two components in some columns, averaged over pairs and mixtures."""
+    overlaps = list[float]()
+    for centres, matrices in zip(means, covariances, strict=True):
+        first, second = np.triu_indices(len(centres), 1)
+        if len(first) == 0:
+            continue
+        matrices = matrices[:, columns][:, :, columns]
+        shared = (matrices[first] + matrices[second]) / 2
+        differences = (centres[first] - centres[second])[:, columns]
+        solved = np.linalg.solve(shared, differences[:, :, None])[:, :, 0]
+        logs = np.linalg.slogdet(matrices)[1]
+        distances = (differences * solved).sum(axis=1) / 8 + (
+            np.linalg.slogdet(shared)[1] - (logs[first] + logs[second]) / 2
+        ) / 2
+        overlaps.append(float(np.exp(-distances).mean()))
+    return float(np.mean(overlaps)) if overlaps else 0.0

@@ -19,7 +19,6 @@ compared with that of the first pass, so that a source that changes between pass
 Dimensions:  B sets   N elements   n elements of a chunk   D features
 """
 
-import json
 import mmap
 import os
 import queue
@@ -37,8 +36,8 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from picaset.array_files import ParquetReader, read_npy_header, read_safetensors_header
 from picaset.checks import check_floating, check_mask
-from picaset.extras import require
 from picaset.sets import SetBatch
 
 Item = TypeVar("Item")
@@ -438,30 +437,25 @@ class ParquetRows(Rows):
     """A Parquet file, read a few row groups at a time."""
 
     def __init__(self, path: Path, columns: Sequence[str] | None) -> None:
-        parquet: Any = require("pyarrow.parquet", extra="all", purpose="reading Parquet")
-        try:
-            self.file = parquet.ParquetFile(path)
-        except Exception as error:
-            if type(error).__module__.split(".")[0] != "pyarrow":
-                raise
-            raise ValueError(f"{CALLER}: {path} is not a complete Parquet file ({error}).") from None
-        available = [str(name) for name in self.file.schema_arrow.names]
+        self.file = ParquetReader(path)
+        available = self.file.names
         self.columns = available if columns is None else list(columns)
-        missing = [name for name in self.columns if name not in available]
-        if missing:
-            raise ValueError(f"{CALLER}: {path} has no column {missing[0]!r}; it has {', '.join(available)}.")
-        super().__init__(str(path), count=int(self.file.metadata.num_rows), width=len(self.columns))
+        for name in self.columns:
+            if name not in self.file.types:
+                raise ValueError(f"{CALLER}: {path} has no column {name!r}; it has {', '.join(available)}.")
+            if not self.file.is_numeric(name):
+                raise ValueError(
+                    f"{CALLER}: column {name!r} of {path} must hold numbers. Choose others by "
+                    "from_parquet(path, columns=...)."
+                )
+        super().__init__(str(path), count=self.file.num_rows, width=len(self.columns))
 
     def rows(self, size: int) -> Iterator[Tensor]:
         return FromFunction(self.batches).rows(size)
 
     def batches(self) -> Iterator[NDArray[Any]]:
-        for batch in self.file.iter_batches(batch_size=65536, columns=self.columns):
-            columns = [np.asarray(column.to_numpy(zero_copy_only=False)) for column in batch.columns]
-            for name, column in zip(self.columns, columns, strict=True):
-                if column.dtype.kind not in "fiu":
-                    raise TypeError(f"{CALLER}: column {name!r} of {self.name} must hold numbers; got {column.dtype}.")
-            yield np.stack(columns, axis=1)
+        for columns in self.file.batches(65536, self.columns):
+            yield np.stack(list(columns.values()), axis=1)
 
 
 ENGINES = {"ray": "picaset.integrations.ray", "dask": "picaset.integrations.dask"}
@@ -525,49 +519,37 @@ def open_file(path: Path) -> Rows:
 
 
 def from_npy(path: Path) -> Rows:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{CALLER}: {path} is not a complete .npy file of numbers ({error}).") from None
-    check_rows(array, str(path))
-    if not array.flags.c_contiguous or not array.dtype.isnative or not isinstance(array, np.memmap):
-        return ArrayRows(array, str(path))
-    memmap = cast(Any, array)
-    dtype = torch.as_tensor(np.empty(0, memmap.dtype)).dtype
-    return FileRows(path, offset=int(memmap.offset), dtype=dtype, count=memmap.shape[0], width=memmap.shape[1])
+    header = read_npy_header(path, kinds="fiu")
+    if header.dtype.itemsize > 8:
+        raise ValueError(f"{CALLER}: {path} holds numbers of {header.dtype}; save it as float64.")
+    if header.fortran_order or not header.dtype.isnative:
+        order = "F" if header.fortran_order else "C"
+        return ArrayRows(np.memmap(path, header.dtype, "r", header.offset, header.shape, order), str(path))
+    dtype = torch.as_tensor(np.empty(0, header.dtype)).dtype
+    return FileRows(path, offset=header.offset, dtype=dtype, count=header.shape[0], width=header.shape[1])
 
 
 def from_safetensors(path: str | os.PathLike[str], tensor: str | None = None) -> Rows:
     """Return the source of one tensor (N, D) of a safetensors file; ``tensor`` is its name if the file has several."""
     path = Path(path)
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        try:
-            if not 0 < length <= size - 8:
-                raise ValueError
-            header = cast(dict[str, Any], json.loads(file.read(length)))
-        except ValueError:
-            raise ValueError(f"{CALLER}: {path} is not a complete safetensors file.") from None
-    header.pop("__metadata__", None)
-    names = ", ".join(sorted(header))
-    if tensor is None and len(header) != 1:
+    offset, entries = read_safetensors_header(path)
+    names = ", ".join(sorted(entries))
+    if tensor is None and len(entries) != 1:
         raise ValueError(
-            f"{CALLER}: {path} holds {len(header)} tensors ({names}); choose one by from_safetensors(path, tensor=...)."
+            f"{CALLER}: {path} holds {len(entries)} tensors ({names}); choose one by from_safetensors(path, "
+            "tensor=...)."
         )
-    name = next(iter(header)) if tensor is None else tensor
-    if name not in header:
+    name = next(iter(entries)) if tensor is None else tensor
+    if name not in entries:
         raise ValueError(f"{CALLER}: {path} has no tensor {name!r}; it has {names}.")
-    dtype, shape, (start, stop) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
-    if len(shape) != 2 or dtype not in SAFETENSORS_DTYPES:
+    entry = entries[name]
+    if len(entry.shape) != 2 or entry.shape[1] == 0 or entry.dtype not in SAFETENSORS_DTYPES:
         raise ValueError(
-            f"{CALLER}: tensor {name!r} of {path} must hold numbers and have shape (N, D); got {dtype} and "
-            f"{tuple(shape)}."
+            f"{CALLER}: tensor {name!r} of {path} must hold numbers and have shape (N, D); got {entry.dtype} and "
+            f"{tuple(entry.shape)}."
         )
-    if 8 + length + stop > size:
-        raise ValueError(f"{CALLER}: {path} is not a complete safetensors file.")
-    offset, dtype = 8 + length + start, SAFETENSORS_DTYPES[dtype]
-    return FileRows(path, offset=offset, dtype=dtype, count=shape[0], width=shape[1])
+    dtype, offset = SAFETENSORS_DTYPES[entry.dtype], offset + entry.data_offsets[0]
+    return FileRows(path, offset=offset, dtype=dtype, count=entry.shape[0], width=entry.shape[1])
 
 
 def from_parquet(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Rows:

@@ -14,6 +14,7 @@ export class Board {
     this.cursor = null; // position of the keyboard cursor
     this.held = -1;
     this.isDragging = false;
+    this.framesTable = false; // whether the view shows the points alone, without the training square
     this.view = new View(canvas, () => this.draw());
     canvas.addEventListener("pointerdown", (event) => this.press(event));
     canvas.addEventListener("pointermove", (event) => this.drag(event));
@@ -32,12 +33,12 @@ export class Board {
     return this.points.all.map((point) => move.apply(point));
   }
 
-  // Shows the training square and all points. Not while dragging: points would move away from the pointer.
+  // Shows all points, and the training square unless they are a table with units of its own. Not while dragging: points would move away from the pointer.
   reframe() {
     if (this.isDragging) return;
     const margin = TRAINING_RANGE + 1;
-    const bounds = boundsOf([...this.moved(), [-margin, -margin], [margin, margin]]);
-    this.view.frame(bounds);
+    const square = this.framesTable ? [] : [[-margin, -margin], [margin, margin]];
+    this.view.frame(boundsOf([...this.moved(), ...square]));
   }
 
   draw() {

@@ -1,4 +1,4 @@
-// The card of a method: points coloured by component, circles of the components, log-likelihood and computing time.
+// The card of a method: points coloured by component, ellipses of the components, log-likelihood and computing time.
 
 import { formatTime, joinNames } from "/static/element.js";
 import { boundsOf } from "./points.js";
@@ -51,7 +51,7 @@ export class Card {
     this.view.clear();
   }
 
-  // Compares with the best method on the same points.
+  // Compares with the best mixture of the same points that is known, whether a card shows it or not.
   compare(best) {
     const badge = this.find(".badge");
     const below = this.result === null || best === null ? null : best - this.result.log_likelihood;
@@ -81,7 +81,7 @@ export class Card {
     view.drawTrainingSquare(colours);
     this.order = this.matching.colours(result.components);
     const colourOf = (index) => colours.components[this.order[index] % colours.components.length];
-    view.drawPoints(this.points, { colour: (index) => colourOf(result.labels[index]), size: view.width < 220 ? 1.5 : 2 });
+    view.drawPoints(this.points, { colour: (index) => (result.labels[index] < 0 ? colours.muted : colourOf(result.labels[index])), size: view.width < 220 ? 1.5 : 2 });
     const outside = view.drawComponents(result.components, colourOf, colours);
     this.find(".outside").textContent = outside
       ? `${outside} of ${result.components.length} components out of view` : "";
@@ -100,7 +100,7 @@ function formatGap(difference) {
 }
 
 function pad({ left, right, low, high }) {
-  const more = 0.15 * Math.max(right - left, high - low, 0.5);
+  const more = 0.15 * Math.max(right - left, high - low, 1e-6);
   return { left: left - more, right: right + more, low: low - more, high: high + more };
 }
 

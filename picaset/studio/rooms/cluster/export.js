@@ -1,6 +1,7 @@
 // Downloads: the points with their components as CSV, and a picture of all cards as SVG.
 
 import { boundsOf } from "./points.js";
+import { axesOf } from "./view.js";
 
 const SIDE = 260;
 const GAP = 20;
@@ -10,7 +11,7 @@ const LINE = 20; // height of a line of the caption
 const LETTER = 8; // width of a letter; generous, because fonts differ
 
 export function csvOf(points, labels) {
-  const rows = points.map(([x, y], index) => `${x},${y},${labels[index] + 1}`);
+  const rows = points.map(([x, y], index) => `${x},${y},${labels[index] < 0 ? "noise" : labels[index] + 1}`);
   return `x,y,component\n${rows.join("\n")}\n`;
 }
 
@@ -45,18 +46,20 @@ function wrap(text, length) {
 
 function panel({ method, result, points, order }, colours, number) {
   const { left, right, low, high } = boundsOf(points);
-  const half = Math.max(right - left, high - low, 0.5) * 0.65;
+  const half = Math.max(right - left, high - low, 1e-6) * 0.65;
   const [x, y] = [(left + right) / 2, (low + high) / 2];
   const toScreen = ([u, v]) => [SIDE / 2 + ((u - x) / half) * (SIDE / 2), SIDE / 2 - ((v - y) / half) * (SIDE / 2)].map((value) => value.toFixed(2));
   const colourOf = (index) => colours.components[order[index] % colours.components.length];
   const dots = points.map((point, index) => {
     const [cx, cy] = toScreen(point);
-    return `<circle cx="${cx}" cy="${cy}" r="1.8" fill="${colourOf(result.labels[index])}" fill-opacity="0.85"/>`;
+    return `<circle cx="${cx}" cy="${cy}" r="1.8" fill="${result.labels[index] < 0 ? colours.muted : colourOf(result.labels[index])}" fill-opacity="0.85"/>`;
   });
   const circles = result.components.map((component, index) => {
     const [cx, cy] = toScreen(component.mean);
-    const radius = ((2 * component.deviation) / half) * (SIDE / 2);
-    return `<circle cx="${cx}" cy="${cy}" r="${radius.toFixed(2)}" fill="${colourOf(index)}" fill-opacity="0.12" stroke="${colourOf(index)}" stroke-width="2"/>`;
+    const { along, across, angle } = axesOf(component.covariance);
+    const [rx, ry] = [along, across].map((deviation) => ((deviation / half) * SIDE).toFixed(2));
+    const turn = `rotate(${((-angle * 180) / Math.PI).toFixed(2)} ${cx} ${cy})`;
+    return `<ellipse cx="${cx}" cy="${cy}" rx="${rx}" ry="${ry}" transform="${turn}" fill="${colourOf(index)}" fill-opacity="0.12" stroke="${colourOf(index)}" stroke-width="2"/>`;
   });
   return `<text y="16" font-size="14" font-weight="600" fill="${colours.ink}">${escapeXml(method.title)}</text>`
     + `<clipPath id="frame${number}"><rect y="${HEAD}" width="${SIDE}" height="${SIDE}"/></clipPath>`

@@ -32,7 +32,16 @@ from picaset.operators.mixture import Mixture, joint_log_density
 from picaset.sets import SetBatch
 from picaset.studio.background import result_or_error
 from picaset.studio.pictures import attention_brightness
-from picaset.studio.rooms.cluster.schemas import Component, Fit, Method, MethodName, Step, round_number, round_point
+from picaset.studio.rooms.cluster.schemas import (
+    Component,
+    Covariance,
+    Fit,
+    Method,
+    MethodName,
+    Step,
+    round_number,
+    round_point,
+)
 from picaset.studio.schemas import read_config
 
 STEPS = " steps"
@@ -43,10 +52,12 @@ NUM_STARTS = 10
 
 @dataclass(frozen=True)
 class FitProblem:
-    """Points, and the number of components to fit."""
+    """Points, and the mixture to fit."""
 
     points: NDArray[np.float64]
     components: int
+    covariance: Covariance = "auto"
+    noise: bool = False
 
 
 class MixtureNetworks:
@@ -123,11 +134,17 @@ def evaluate(mixture: Mixture, problem: FitProblem, milliseconds: float) -> Fit:
 def list_components(mixture: Mixture) -> list[Component]:
     means, variances, log_weights = (part[0] for part in mixture)
     return [
-        Component(weight=round_number(weight), mean=round_point(mean), deviation=round_number(deviation))
-        for weight, mean, deviation in zip(
-            to_list(log_weights.exp()), to_list(means), to_list(variances[:, 0].sqrt()), strict=True
+        component(weight, mean, [variance, 0.0, variance])
+        for weight, mean, variance in zip(
+            to_list(log_weights.exp()), to_list(means), to_list(variances[:, 0]), strict=True
         )
     ]
+
+
+def component(weight: float, mean: Any, covariance: list[float]) -> Component:
+    return Component(
+        weight=round_number(weight), mean=round_point(mean), covariance=[round_number(value) for value in covariance]
+    )
 
 
 def to_list(values: Tensor) -> Any:
@@ -255,28 +272,42 @@ def ignored_ctrl_c() -> Generator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def fit_estimator(estimator: Any, problem: FitProblem) -> Fit:
-    """Fit an estimator of spherical mixtures that has the attributes of scikit-learn's GaussianMixture."""
+def fit_estimator(estimator: Any, matrices: Callable[[Any], Any], problem: FitProblem) -> Fit:
+    """Fit an estimator with the methods of scikit-learn's GaussianMixture; ``matrices`` returns its covariances."""
     began = time.perf_counter()
     fitted = estimator.fit(problem.points)
     milliseconds = 1e3 * (time.perf_counter() - began)
-    mixture = Mixture(
-        torch.as_tensor(fitted.means_)[None],
-        torch.as_tensor(fitted.covariances_)[None, :, None],
-        torch.as_tensor(fitted.weights_).clamp(min=1e-300).log()[None],
+    rows = zip(fitted.weights_.tolist(), fitted.means_.tolist(), matrices(fitted).tolist(), strict=True)
+    return Fit(
+        components=[component(weight, mean, [xx, xy, yy]) for weight, mean, ((xx, xy), (_, yy)) in rows],
+        labels=fitted.predict(problem.points).tolist(),
+        log_likelihood=round_number(fitted.score(problem.points)),
+        milliseconds=round(milliseconds, 2),
     )
-    return evaluate(mixture, problem, milliseconds)
 
 
 def fit_amortized_mixture(problem: FitProblem) -> Fit:
-    estimator = AmortizedMixture(problem.components, covariance_type="spherical", random_state=0)
-    return fit_estimator(estimator, problem)
+    estimator = AmortizedMixture(
+        problem.components, covariance_type=problem.covariance, noise=problem.noise, random_state=0
+    )
+    fit = fit_estimator(estimator, AmortizedMixture.covariance_matrices, problem)
+    reference = AmortizedMixture(random_state=0).fit(problem.points).lower_bound_
+    return fit.model_copy(update={"reference": round_number(reference)})
 
 
 def fit_scikit_learn(problem: FitProblem) -> Fit:
     gaussian_mixture = from_scikit_learn("sklearn.mixture", "GaussianMixture")
-    estimator = gaussian_mixture(problem.components, covariance_type="spherical", n_init=NUM_STARTS, random_state=0)
-    return fit_estimator(estimator, problem)
+    covariance = "full" if problem.covariance == "auto" else problem.covariance
+    estimator = gaussian_mixture(problem.components, covariance_type=covariance, n_init=NUM_STARTS, random_state=0)
+    return fit_estimator(estimator, covariance_matrices, problem)
+
+
+def covariance_matrices(mixture: Any) -> Any:
+    """Return the covariances of scikit-learn's GaussianMixture as matrices, (K, D, D)."""
+    shapes = {"spherical": (-1, 1, 1), "diag": (len(mixture.means_), 1, -1), "tied": (1, 2, 2), "full": (-1, 2, 2)}
+    values = mixture.covariances_.reshape(shapes[mixture.covariance_type])
+    is_axis_aligned = mixture.covariance_type in ("spherical", "diag")
+    return np.broadcast_to(values * np.eye(2) if is_axis_aligned else values, (len(mixture.means_), 2, 2))
 
 
 FITS: dict[MethodName, Callable[[FitProblem], Fit]] = {

@@ -49,7 +49,7 @@ const cascade = new Cascade(section, { colours: () => colours, matching });
 function changed(event) {
   gesture += 1;
   const moved = board.moved();
-  const json = `[${moved.map(([x, y]) => `[${x.toFixed(4)},${y.toFixed(4)}]`).join(",")}]`;
+  const json = `[${moved.map(([x, y]) => `[${Number(x.toPrecision(9))},${Number(y.toPrecision(9))}]`).join(",")}]`;
   const number = gesture;
   const query = {
     gesture: number,
@@ -92,7 +92,8 @@ function makeCard(method, index) {
   card.latest = new LatestRequest({
     pause: isLive ? 0 : INTERVAL,
     send: (query, signal) => fetchJson("/api/cluster/fit", {
-      body: query.body(method.name, `,"components":${value("components")}`), signal,
+      body: query.body(method.name, `,"components":${value("components")},"covariance":"${find("#covariance").value}","noise":${find("#noise").checked}`),
+      signal,
     }),
     show: (result, query) => {
       card.show(result, query.points);
@@ -130,8 +131,10 @@ function compare() {
   }
   const best = fitted.reduce((a, b) => (b.result.log_likelihood > a.result.log_likelihood ? b : a));
   matching.anchor(best.result.components);
+  const references = fitted.map((card) => card.result.reference ?? -Infinity);
+  const highest = Math.max(best.result.log_likelihood, ...references);
   for (const card of cards) {
-    card.compare(best.result.log_likelihood);
+    card.compare(highest);
     card.recolour();
     if (!isMoving) card.element.classList.toggle("stale", card.result !== null && card.result.gesture < gesture);
   }
@@ -150,8 +153,9 @@ function formatSigned(number) {
   return number > 0 ? `+${number}` : String(number).replace("-", "−");
 }
 
-function setPoints(positions, from) {
+function setPoints(positions, from, { framesTable = false } = {}) {
   clearErrors();
+  board.framesTable = framesTable;
   points.replace(positions, from);
   find("#example").value = from;
   board.draw();
@@ -203,6 +207,7 @@ function listen() {
       changed(event);
     });
   }
+  for (const name of ["covariance", "noise"]) find(`#${name}`).addEventListener("change", (event) => changed(event));
   find("#push").addEventListener("click", shiftPoints);
   find("#back").addEventListener("click", () => {
     clearInterval(shiftPoints.timer);
@@ -220,7 +225,7 @@ function listen() {
   });
   listenForTables(section, ({ points: positions, about }) => {
     resetSliders();
-    setPoints(positions, OWN.name);
+    setPoints(positions, OWN.name, { framesTable: true });
     showNotice(about, { isError: false });
   });
   find("#download-csv").addEventListener("click", () => {

@@ -43,10 +43,12 @@ class Workers:
         for method, process in self.processes.items():
             self.by_kind[method] = Worker(process.run, [method], seconds=60)  # starting the process included
 
-    async def submit(self, kind: str, request: PointsRequest, components: int = 1) -> Any:
+    async def submit(self, kind: str, request: PointsRequest) -> Any:
         if kind not in self.by_kind:
             raise RequestError(422, f"The network {kind.removesuffix(STEPS)} has no attention steps to show.")
-        problem = FitProblem(np.array(request.points, dtype=np.float64), components)
+        problem = FitProblem(np.array(request.points, dtype=np.float64), 1)
+        if isinstance(request, FitRequest):
+            problem = FitProblem(problem.points, request.components, request.covariance, request.noise)
         return await self.by_kind[kind].submit(kind, problem, page=request.page, gesture=request.gesture)
 
     def warm(self) -> None:
@@ -99,7 +101,7 @@ def create_router(settings: Settings, networks: MixtureNetworks, workers: Worker
     async def fit(request: FitRequest) -> FitResponse:
         """Fit a mixture to the points with one method."""
         settings.check_network(request.method, networks.folders)
-        result = await workers.submit(request.method, request, request.components)
+        result = await workers.submit(request.method, request)
         return FitResponse(method=request.method, gesture=request.gesture, **dict(result))
 
     @router.post("/steps")

@@ -1,7 +1,7 @@
 """Request and response types of the cluster room."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,6 +12,7 @@ MAX_COMPONENTS = 8
 MAX_COORDINATE = 1e6
 """Largest absolute coordinate; networks compute in single precision."""
 
+Covariance = Literal["auto", "spherical", "diag", "tied", "full"]
 Coordinate = Annotated[float, Field(ge=-MAX_COORDINATE, le=MAX_COORDINATE, allow_inf_nan=False)]
 Point = Annotated[list[Coordinate], Field(min_length=2, max_length=2)]
 Points = Annotated[list[Point], Field(min_length=2, max_length=MAX_POINTS)]
@@ -34,11 +35,15 @@ class MethodName(DescribedName):
         "mixture_set_transformer",
     )
     DEEP_SETS = "deep-sets", "DeepSets", "Network: encodes each point alone and averages.", "mixture_deep_sets"
-    CLUSTERER = "clusterer", "picaset cluster", "AmortizedMixture: a network initializes expectation-maximization."
+    CLUSTERER = (
+        "clusterer",
+        "picaset cluster",
+        "AmortizedMixture: expectation-maximization, with any covariances and noise.",
+    )
     SCIKIT_LEARN = (
         "scikit-learn",
         "scikit-learn",
-        "GaussianMixture: expectation-maximization from ten random starts, spherical components.",
+        "GaussianMixture: expectation-maximization from ten random starts, full covariances if none are chosen.",
     )
 
 
@@ -70,6 +75,10 @@ class FitRequest(PointsRequest):
     method: MethodName
     components: Annotated[int, Field(ge=1, le=MAX_COMPONENTS)] = 4
     """Number of components, for methods that can choose it."""
+    covariance: Covariance = "auto"
+    """Shape of the components, for methods that can choose it."""
+    noise: bool = False
+    """Whether to add a uniform background, for methods that have one."""
 
 
 class StepsRequest(PointsRequest):
@@ -79,11 +88,12 @@ class StepsRequest(PointsRequest):
 
 
 class Component(BaseModel):
-    """One spherical Gaussian of a mixture."""
+    """One Gaussian of a mixture."""
 
     weight: float
     mean: Position
-    deviation: float
+    covariance: Annotated[list[float], Field(min_length=3, max_length=3)]
+    """Variance of x, covariance of x and y, variance of y."""
 
 
 class Fit(BaseModel):
@@ -91,9 +101,11 @@ class Fit(BaseModel):
 
     components: list[Component]
     labels: list[int]
-    """Index of the most likely component of each point."""
+    """Index of the most likely component of each point; -1 is noise."""
     log_likelihood: float
     """Mean log-likelihood of a point."""
+    reference: float | None = None
+    """Mean log-likelihood of the mixture with the number and shape of components that the points call for."""
     milliseconds: Milliseconds
 
 
@@ -152,13 +164,13 @@ class ExampleName(DescribedName):
 
 
 def round_point(pair: Any) -> Position:
-    """Round two coordinates to six significant digits.
+    """Round two coordinates to nine significant digits: places on a map differ in the last of them.
 
     Example:
         >>> round_point([1 / 3, 2])
-        [0.333333, 2.0]
+        [0.333333333, 2.0]
     """
-    return [round_number(pair[0]), round_number(pair[1])]
+    return [float(f"{float(coordinate):.9g}") for coordinate in pair]
 
 
 def round_number(number: Any) -> float:

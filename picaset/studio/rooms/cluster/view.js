@@ -27,7 +27,7 @@ export class View {
   // Shows the bounds with a margin.
   frame({ left, right, low, high }) {
     this.centre = [(left + right) / 2, (low + high) / 2];
-    this.half = Math.max((right - left) / 2, (high - low) / 2, 0.05) * 1.1;
+    this.half = Math.max((right - left) / 2, (high - low) / 2, 1e-6) * 1.1;
   }
 
   get scale() {
@@ -106,13 +106,14 @@ export class View {
     context.globalAlpha = 1;
   }
 
-  // Draws circles of two standard deviations, and arrows at the edge towards those out of view. Returns the number of those.
+  // Draws ellipses of two standard deviations, and arrows at the edge towards those out of view. Returns the number of those.
   drawComponents(components, colourOf, colours) {
     const { context } = this;
     let outside = 0;
     components.forEach((component, index) => {
       const [left, top] = this.toScreen(component.mean);
-      const radius = 2 * component.deviation * this.scale;
+      const { along, across, angle } = axesOf(component.covariance);
+      const radii = [along, across].map((deviation) => Math.min(2 * deviation * this.scale, 1e5));
       const colour = colourOf(index);
       context.strokeStyle = colour;
       context.fillStyle = colour;
@@ -122,7 +123,7 @@ export class View {
       }
       context.globalAlpha = 0.12;
       context.beginPath();
-      context.arc(left, top, Math.min(radius, 1e5), 0, 2 * Math.PI);
+      context.ellipse(left, top, ...radii, -angle, 0, 2 * Math.PI);
       context.fill();
       context.globalAlpha = 1;
       context.lineWidth = 2;
@@ -153,6 +154,15 @@ export class View {
   }
 }
 
+// Standard deviations along the axes of a covariance matrix, and the angle of the first.
+export function axesOf([xx, xy, yy]) {
+  const middle = (xx + yy) / 2;
+  const reach = Math.hypot((xx - yy) / 2, xy);
+  return {
+    along: Math.sqrt(middle + reach), across: Math.sqrt(Math.max(middle - reach, 0)), angle: Math.atan2(2 * xy, xx - yy) / 2,
+  };
+}
+
 function line(context, fromLeft, fromTop, toLeft, toTop) {
   context.beginPath();
   context.moveTo(fromLeft, fromTop);
@@ -170,7 +180,7 @@ function cross(context, left, top, inside, colour) {
 }
 
 function tick(value) {
-  return String(Number(value.toPrecision(6)));
+  return String(Number(value.toPrecision(7)));
 }
 
 function niceStep(rough) {
