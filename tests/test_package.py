@@ -21,9 +21,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # A module may import from the modules before it in these lists. The library comes first, so that it does not import
 # from the laboratory, the studio or the command line.
 LAYERS = [
-    "checks", "extras", "files", "array_files", "figures", "terminal", "progress", "threads", "hub", "pretrained", "sets",
-    "operators", "large", "networks", "tables", "estimators", "__init__", "models", "integrations", "lab", "studio", "cli",
-    "__main__",
+    "checks", "extras", "files", "array_files", "figures", "terminal", "progress", "threads", "hub", "pretrained",
+    "sets", "operators", "large", "networks", "tables", "estimators", "__init__", "models", "integrations", "lab",
+    "studio", "cli", "__main__",
 ]  # fmt: skip
 WITHIN_LAB = ["data", "networks", "tasks", "training", "experiments", "reports"]
 WITHIN_OPERATORS = [

@@ -129,7 +129,7 @@ class Cluster:
         if (self.file is None) != self.example:
             raise ValueError("give either a file or --example.")
         for name, number in (("components", self.components), ("max-components", self.max_components)):
-            if number != "auto" and not 1 <= number <= MAX_COMPONENTS:
+            if isinstance(number, int) and not 1 <= number <= MAX_COMPONENTS:
                 raise ValueError(f"--{name} must be between 1 and {MAX_COMPONENTS}; got {number}.")
         if self.drop_missing and self.keep_missing:
             raise ValueError("give either --drop-missing or --keep-missing.")

@@ -38,6 +38,7 @@ from torch import Tensor
 
 from picaset.array_files import ParquetReader, read_npy_header, read_safetensors_header
 from picaset.checks import check_floating, check_mask
+from picaset.extras import require
 from picaset.sets import SetBatch
 
 Item = TypeVar("Item")
