@@ -143,10 +143,18 @@ def test_a_name_without_a_module_does_not_go_with_resume(trained, capsys):
     assert "give one of: the name of an experiment, --config FILE, --resume DIRECTORY." in capsys.readouterr().err
 
 
-def test_the_records_of_an_installed_package_are_reported_outside_the_clone(folder, capsys, monkeypatch):
+def test_the_records_of_the_imported_clone_are_reported_in_any_folder(folder, capsys, monkeypatch):
     few = next((ROOT / "results/runs").glob("clustering-ours-quick-*"))
-    installed = folder / "site-packages/picaset"
-    shutil.copytree(few, installed / "lab/records" / few.name)
-    monkeypatch.setattr(picaset, "__file__", str(installed / "__init__.py"))
+    clone = folder / "clone"
+    shutil.copytree(few, clone / "results/runs" / few.name)
+    monkeypatch.setattr(picaset, "__file__", str(clone / "picaset/__init__.py"))
     assert main(["report"]) == 0
     assert "Shown from 1 committed record in" in capsys.readouterr().out
+
+
+def test_without_a_clone_the_commands_say_how_to_train(folder, capsys, monkeypatch):
+    monkeypatch.setattr(picaset, "__file__", str(folder / "site-packages/picaset/__init__.py"))
+    assert main(["report"]) == 1
+    assert "train one with: picaset train clustering-ours --profile smoke" in capsys.readouterr().err
+    assert main(["reproduce", "table3"]) == 1
+    assert "train with: picaset reproduce --profile quick --train" in capsys.readouterr().err

@@ -42,7 +42,7 @@ class Reproduce:
     runs: Path = RUNS
     """Folder of your runs."""
     records: Path = HERE
-    """Folder of the committed records; outside a clone, those that picaset was installed with."""
+    """Folder of the committed records, which a clone has."""
     out: Path = Path("report")
     """Folder to write the page to."""
     train: bool = False
@@ -82,8 +82,9 @@ class Reproduce:
         if needs_baselines:
             self.evaluate_baselines(folders)
         records = find_reportable(folders, on_skip=warn)
-        records = [record for record in records if record.experiment.profile == self.profile]
-        if not records:
+        shown = (self.profile,) if self.profile == "smoke" else (self.profile, "study")
+        records = [record for record in records if record.experiment.profile in shown]
+        if not any(record.experiment.profile == self.profile for record in records):
             raise ValueError(
                 f"There is no finished run of profile {self.profile} in {' or '.join(map(str, folders))}; train with: "
                 f"picaset reproduce --profile {self.profile} --train"

@@ -14,10 +14,9 @@ HERE = Path("results/runs")
 
 
 def committed_records() -> Path:
-    """Return the folder of the committed records: in the working directory, in the clone, or in the package."""
-    package = Path(picaset.__file__).parent
-    folders = (HERE, package.parent / HERE, package / "lab" / "records")
-    return next((folder for folder in folders if folder.is_dir()), HERE)
+    """Return the folder of the committed records: in the working directory, or in the clone that is imported."""
+    clone = Path(picaset.__file__).parent.parent / HERE
+    return clone if clone.is_dir() and not HERE.is_dir() else HERE
 
 
 OnSkip = Callable[[str], None]
