@@ -140,12 +140,12 @@ def test_an_unknown_suffix_a_missing_file_and_other_formats_are_refused(tmp_path
         (b",x,y\n0,1.5,2\n1,2.5,NA\n", "pandas.csv"),
         ("x,y\n1.5,2\n2.5,\n".encode("cp1252"), "windows.csv"),
         ("x,y\n1.5,2\n2.5,\n".encode("utf-16"), "utf16.csv"),
-        (gzip.compress(b"x,y\n1.5,2\n2.5,\n"), "packed.csv.gz"),
+        (gzip.compress(b"x,y\n1.5,2\n2.5,\n", mtime=0), "packed.csv.gz"),
         (b"x\ty\n1.5\t2\n2.5\t\n", "tabs.tsv"),
         (b"x,y\r1.5,2\r2.5,#N/A\r", "old_mac.csv"),
         (b'{"x": 1.5, "y": 2}\n\n{"x": 2.5, "y": null}\n', "lines.jsonl"),
         (b'[{"x": 1.5, "y": 2},\n {"x": 2.5}]', "array.json"),
-        (gzip.compress(b'{"x": 1.5, "y": 2}\n{"x": 2.5}\n'), "lines.json.gz"),
+        (gzip.compress(b'{"x": 1.5, "y": 2}\n{"x": 2.5}\n', mtime=0), "lines.json.gz"),
     ],
 )
 def test_files_as_they_come_give_the_same_table(tmp_path, data, name):
