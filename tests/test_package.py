@@ -21,7 +21,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # A module may import from the modules before it in these lists. The library comes first, so that it does not import
 # from the laboratory, the studio or the command line.
 LAYERS = [
-    "checks", "extras", "files", "figures", "progress", "sets", "operators", "large",
+    "checks", "extras", "files", "figures", "progress", "threads", "sets", "operators", "large",
     "networks", "tables", "estimators", "__init__", "models", "lab", "studio", "cli", "__main__",
 ]  # fmt: skip
 WITHIN_LAB = ["data", "networks", "tasks", "training", "experiments", "reports"]
