@@ -23,13 +23,13 @@ from scipy.optimize import minimize  # pyright: ignore[reportMissingTypeStubs, r
 from picaset.estimators.set_features import SetMeanEmbedding, SetStatistics, SetVocabulary
 from picaset.estimators.set_inputs import SetList
 from picaset.estimators.validation import (
+    SVC,
+    SVR,
     ExtraTreesClassifier,
     ExtraTreesRegressor,
     MultiOutputRegressor,
     RidgeCV,
     StandardScaler,
-    SVC,
-    SVR,
     clone,
     make_pipeline,
 )
@@ -106,7 +106,7 @@ class SetEnsemble:
             self.combine(held_out, targets, np.ones(len(read)) if set_weights is None else set_weights)
         else:
             identity = np.concatenate([[1.0], np.zeros(self.num_outputs)])
-            self.calibration = {name: identity for name in self.members}
+            self.calibration = dict.fromkeys(self.members, identity)
             self.weights = {name: 1 / len(self.members) for name in self.members}
             self.report = {name: {"weight": weight} for name, weight in self.weights.items()}
         return self
@@ -134,6 +134,11 @@ class SetEnsemble:
             scores = network_scores() if name == NETWORK else self.scores(self.members[name], features[FEATURES[name]])
             total += self.weights[name] * self.calibrated(name, scores)
         return log_softmax(total) if self.kind == "classification" else total
+
+    def split_by_word(self, values: Floats, weights: Floats) -> list[Indices]:
+        """Return the indices of the elements of a set, of positive weight, grouped by their nearest word."""
+        nearest = self.transformers["vocabulary"].nearest_words(values)
+        return [rows for word in np.unique(nearest) if len(rows := np.flatnonzero((nearest == word) & (weights > 0)))]
 
     def features(self, read: SetList, names: Any) -> dict[str, Floats]:
         return {name: self.transformers[name].transform_list(read) for name in sorted(set(names))}

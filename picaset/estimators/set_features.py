@@ -422,6 +422,10 @@ class SetVocabulary(SetFeatures):
         words = range(len(self.words_))
         return np.array([f"{kind}{word}" for kind in ("nearest", "frequency") for word in words], dtype=object)
 
+    def nearest_words(self, values: Floats) -> NDArray[np.int64]:
+        """Return the index of the nearest word of each element, (n,)."""
+        return squared_distances((values - self.mean_) / self.scale_, self.words_).argmin(axis=1)
+
 
 def squared_distances(elements: NDArray[Any], words: Floats) -> Floats:
     """Return the squared distance of every element to every word, (n, W)."""

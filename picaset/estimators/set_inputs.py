@@ -135,12 +135,12 @@ class SetList:
             return array
         first = np.unique(self.owners, return_index=True)[1]
         result = array[first]
-        differs = np.flatnonzero(result[self.owners] != array) if array.ndim == 1 else np.array([])
+        differs = np.flatnonzero((result[self.owners] != array).reshape(len(array), -1).any(axis=1))
         if len(differs):
             row = int(differs[0])
             raise ValueError(
                 f"{self.caller}: the {name} of all rows of a set must be equal; set {int(self.owners[row])} has "
-                f"{result[self.owners[row]]!r} and {array[row]!r}."
+                f"{result[self.owners[row]].tolist()!r} and {array[row].tolist()!r}."
             )
         return result
 
@@ -262,3 +262,16 @@ def find_column(column: int | str, names: Sequence[str] | None, width: int, *, c
     if not -width <= column < width:
         raise ValueError(f"{caller}: weight_column must be between {-width} and {width - 1}; got {column}.")
     return column % width
+
+
+def sample_elements(read: SetList, index: int, count: int, generator: np.random.Generator) -> Floats:
+    """Draw at most ``count`` elements of a set in one pass, likelier if their weight is larger (Efraimidis 2006)."""
+    values, keys = np.zeros((0, read.num_features)), np.zeros(0)
+    for chunk, weights in read.chunks(index):
+        if weights is not None:
+            chunk, weights = chunk[weights > 0], weights[weights > 0]
+        new_keys = np.log(generator.random(len(chunk))) / (1.0 if weights is None else weights)
+        values, keys = np.concatenate([values, chunk]), np.concatenate([keys, new_keys])
+        largest = np.argsort(-keys)[:count]
+        values, keys = values[largest], keys[largest]
+    return values

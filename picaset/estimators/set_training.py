@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap  # pyright: ignore[reportUnknownVariableType]
 
-from picaset.estimators.set_inputs import SetFile, SetList
 from picaset.networks.set_predictor import SetPredictor
 from picaset.progress import Watcher
 from picaset.sets import SetBatch
@@ -123,10 +122,7 @@ def train_networks(
 
 
 def apply_all(
-    module: nn.Module,
-    parameters: dict[str, Tensor],
-    elements: Float[Tensor, "b N D"],
-    mask: Bool[Tensor, "b N"],
+    module: nn.Module, parameters: dict[str, Tensor], elements: Float[Tensor, "b N D"], mask: Bool[Tensor, "b N"]
 ) -> Float[Tensor, "S b O"]:
     """Return the outputs of all networks for the same sets."""
 
