@@ -182,6 +182,8 @@ def build_members(kind: Kind, *, seed: int) -> dict[str, Any]:
 
 def fit_member(member: Any, matrix: Floats, targets: NDArray[Any], weights: Floats | None) -> Any:
     """Fit an estimator or a pipeline with weights of the sets."""
+    if targets.ndim == 2 and not hasattr(member, "steps"):
+        targets = targets.squeeze(axis=1) if targets.shape[1] == 1 else targets
     if weights is None:
         return member.fit(matrix, targets)
     steps = getattr(member, "steps", None)
