@@ -42,7 +42,7 @@ NUM_TREES = 200
 LEAST_PROBABILITY = 1e-3
 """Probabilities of trees are kept away from zero by this, since their logarithms are used."""
 SHRINKAGE = 4.0
-"""Strength of the pull of the weights towards equal ones; the data of that many sets weigh as much."""
+"""Strength of the pull of the weights towards equal ones: about as strong as that many sets of typical loss."""
 MIN_WEIGHT = 0.02
 """Members of a smaller weight are left out."""
 FEATURES = {"trees": "statistics", "svm": "statistics", "kernel": "embedding", "words": "vocabulary"}
@@ -241,11 +241,12 @@ def fit_weights(scores: Floats, targets: NDArray[Any], weights: Floats, loss: Ob
     """Return a non-negative weight for each member, (M,), from calibrated scores (M, B, C)."""
     num_members, num_sets = scores.shape[:2]
     equal = 1 / num_members
+    # Relative to the loss of the best member, so that a member that is almost perfect is not diluted.
+    pull = SHRINKAGE / num_sets * min(loss(one, targets, weights)[0] for one in scores)
 
     def objective(shares: Floats) -> tuple[float, Floats]:
         value, gradient = loss(np.tensordot(shares, scores, axes=1), targets, weights)
         difference = shares - equal
-        pull = SHRINKAGE / num_sets
         return value + pull * (difference**2).sum(), np.tensordot(scores, gradient, axes=2) + 2 * pull * difference
 
     start, bounds = np.full(num_members, equal), [(0.0, None)] * num_members
