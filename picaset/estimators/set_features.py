@@ -33,6 +33,8 @@ QUANTILE_SAMPLE = 2**14
 """Number of elements from which the quantiles of a set that is read in several chunks are computed."""
 SAMPLE = 5000
 """Number of elements from which the width of the kernel and the words are found."""
+MAX_STANDARDIZED = 1e6
+"""Standardized values are clipped to this, since their squares must be finite in single precision."""
 EMBEDDED_VALUES = 2**21
 """Number of random features in memory at a time."""
 
@@ -440,7 +442,8 @@ def standardized_chunks(
     rows = max(EMBEDDED_VALUES // width, 1)
     for values, weights in read.chunks(index):
         for start in range(0, len(values), rows):
-            part = ((values[start : start + rows] - fitted.mean_) / fitted.scale_).astype(np.float32)
+            part = (values[start : start + rows] - fitted.mean_) / fitted.scale_
+            part = np.clip(part, -MAX_STANDARDIZED, MAX_STANDARDIZED).astype(np.float32)
             yield part, np.ones(len(part)) if weights is None else weights[start : start + rows]
 
 
