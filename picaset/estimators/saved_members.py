@@ -26,6 +26,8 @@ CLASSES = {
     "ExtraTreesRegressor": "sklearn.ensemble",
     "MultiOutputRegressor": "sklearn.multioutput",
     "Pipeline": "sklearn.pipeline",
+    "RandomForestClassifier": "sklearn.ensemble",
+    "RandomForestRegressor": "sklearn.ensemble",
     "RidgeCV": "sklearn.linear_model",
     "StandardScaler": "sklearn.preprocessing",
     "SVC": "sklearn.svm",

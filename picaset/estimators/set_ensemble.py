@@ -1,8 +1,9 @@
 """An ensemble for sets: scikit-learn estimators on vectors that describe each set, and set networks.
 
     trees         extremely randomized trees on the statistics of each set
+    forest        random forest on the same statistics
     svm           support vector machine with an RBF kernel on the same statistics
-    kernel        support vector machine (ridge regression) with the set kernel, by random features
+    kernel        support vector machine (ridge regression) on the random features of the set kernel
     words         extremely randomized trees on the vocabulary of each set
     network       set networks, trained by the caller; one for each fold
 
@@ -28,6 +29,8 @@ from picaset.estimators.validation import (
     ExtraTreesClassifier,
     ExtraTreesRegressor,
     MultiOutputRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
     RidgeCV,
     StandardScaler,
     clone,
@@ -38,14 +41,21 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Folds = Sequence[tuple[Indices, Indices]]
 Kind = Literal["classification", "regression"]
-NUM_TREES = 200
+NUM_TREES = 150
+"""Number of trees of each member that has trees."""
 LEAST_PROBABILITY = 1e-3
 """Probabilities of trees are kept away from zero by this, since their logarithms are used."""
 SHRINKAGE = 4.0
 """Strength of the pull of the weights towards equal ones: about as strong as that many sets of typical loss."""
 MIN_WEIGHT = 0.02
 """Members of a smaller weight are left out."""
-FEATURES = {"trees": "statistics", "svm": "statistics", "kernel": "embedding", "words": "vocabulary"}
+FEATURES = {
+    "trees": "statistics",
+    "forest": "statistics",
+    "svm": "statistics",
+    "kernel": "embedding",
+    "words": "vocabulary",
+}
 """Features of each member."""
 NETWORK = "network"
 
@@ -168,12 +178,14 @@ def build_members(kind: Kind, *, seed: int) -> dict[str, Any]:
     if kind == "classification":
         return {
             "trees": ExtraTreesClassifier(NUM_TREES, random_state=seed),
+            "forest": RandomForestClassifier(NUM_TREES, random_state=seed),
             "svm": make_pipeline(StandardScaler(), SVC()),
-            "kernel": make_pipeline(StandardScaler(with_std=False), SVC(kernel="linear", C=10.0)),
+            "kernel": make_pipeline(StandardScaler(), SVC()),
             "words": ExtraTreesClassifier(NUM_TREES, random_state=seed),
         }
     return {
         "trees": ExtraTreesRegressor(NUM_TREES, random_state=seed),
+        "forest": RandomForestRegressor(NUM_TREES, random_state=seed),
         "svm": make_pipeline(StandardScaler(), MultiOutputRegressor(SVR())),
         "kernel": make_pipeline(StandardScaler(with_std=False), RidgeCV(np.logspace(-4, 2, 13))),
         "words": ExtraTreesRegressor(NUM_TREES, random_state=seed),

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from picaset.checks import check_choice, check_positive
 from picaset.estimators.base import SetNetworkEstimator, mean_and_scale
 from picaset.estimators.saved_members import decode, encode
-from picaset.estimators.set_ensemble import NETWORK, Folds, Kind, SetEnsemble, log_softmax
+from picaset.estimators.set_ensemble import FEATURES, NETWORK, Folds, Kind, SetEnsemble, log_softmax
 from picaset.estimators.set_features import check_features, feature_scales
 from picaset.estimators.set_inputs import SetFile, SetList, read_set_list, sample_elements
 from picaset.estimators.set_training import (
@@ -300,7 +300,7 @@ class SupervisedSetEstimator(SetNetworkEstimator):
             epochs = min(epochs, self._affordable_epochs(read))
             patience = min(patience, PATIENCE_IN_ENSEMBLE)
         self.networks_, self.loss_curve_, self.validation_curve_, self.best_epoch_ = [], [], [], 0
-        steps = epochs if self.method == "network" else with_networks * epochs + 4
+        steps = epochs if self.method == "network" else with_networks * epochs + len(FEATURES)
         with watch_steps(type(self).__name__, first=0, steps=steps, silent=not self.verbose) as watcher:
             scores: Floats | None = None
             if with_networks:
@@ -623,8 +623,9 @@ def check_set_weights(values: Any, num_sets: int, *, caller: str) -> Floats | No
 class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
     """Classify sets of vectors (multiple-instance learning: bags have labels, elements have none).
 
-    The default is an ensemble: trees and a support vector machine on statistics of each set, the set kernel, trees on
-    a vocabulary of elements, and networks with an attention pool, combined and calibrated by inner cross-validation.
+    The default is an ensemble: two kinds of trees and a support vector machine on statistics of each set, the set
+    kernel, trees on a vocabulary of elements, and networks with an attention pool, combined and calibrated by inner
+    cross-validation.
     ``report_`` says what each of them contributed. ``method="network"`` trains the networks alone, for longer. Sets may
     have any sizes, and the order of the elements does not matter.
 
