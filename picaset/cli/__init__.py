@@ -7,6 +7,7 @@ from typing import Annotated, Any, Protocol, Union, cast, runtime_checkable
 
 import tyro
 
+from picaset.cli.classify import Classify
 from picaset.cli.cluster import Cluster
 from picaset.cli.evaluate import Evaluate
 from picaset.cli.experiments import Experiments
@@ -36,6 +37,7 @@ COMMANDS: dict[str, type[Command]] = {
     "studio": Studio,
     "cluster": Cluster,
     "train-clusterer": TrainClusterer,
+    "classify": Classify,
     "odd": Odd,
     "faces": Faces,
     "experiments": Experiments,
