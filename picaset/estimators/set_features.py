@@ -201,6 +201,11 @@ class Summary:
             return other
         total = self.total + other.total
         a, b = self.total / total, other.total / total
+        if len(self.samples):
+            generator = np.random.default_rng(len(self.samples))
+            parts = [thin(part, QUANTILE_SAMPLE * share, generator) for part, share in ((self, a), (other, b))]
+            self.samples = np.concatenate([samples for samples, _ in parts])
+            self.sample_weights = np.concatenate([weights for _, weights in parts])
         difference = other.mean - self.mean
         outer = np.outer(difference, difference) if self.second.ndim == 2 else difference**2
         self.third = (
@@ -212,12 +217,6 @@ class Summary:
         self.second = a * self.second + b * other.second + a * b * outer
         self.mean, self.total = self.mean + b * difference, total
         self.least, self.largest = np.minimum(self.least, other.least), np.maximum(self.largest, other.largest)
-        if len(self.samples) == 0:
-            return self
-        generator = np.random.default_rng(len(self.samples))
-        parts = [thin(part, QUANTILE_SAMPLE * share, generator) for part, share in ((self, a), (other, b))]
-        self.samples = np.concatenate([samples for samples, _ in parts])
-        self.sample_weights = np.concatenate([weights for _, weights in parts])
         return self
 
     def variances(self) -> Floats:
