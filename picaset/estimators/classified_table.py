@@ -228,6 +228,5 @@ def draw_validation(model: ValidatedModel, sets: LabelledSets, path: Path) -> No
     right.invert_yaxis()
     right.set_xlabel("weight")
     right.set_title("members of the ensemble", fontsize=11)
-    figure.tight_layout()
     with atomic_write(path) as unfinished:
         figure.savefig(unfinished, format=path.suffix[1:], dpi=150)

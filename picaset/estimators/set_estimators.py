@@ -22,6 +22,7 @@ from picaset.estimators.set_features import check_features, feature_scales
 from picaset.estimators.set_inputs import SetFile, SetList, read_set_list, sample_elements
 from picaset.estimators.set_training import (
     MAX_TRAINING_SIZE,
+    WARMUP_STEPS,
     Loss,
     TrainedNetworks,
     draw_validation_indices,
@@ -343,6 +344,7 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         seed: int,
         max_epochs: int,
         patience: int,
+        warmup_steps: int = WARMUP_STEPS,
         watcher: Watcher | None = None,
     ) -> TrainedNetworks:
         generator, device = np.random.default_rng(seed), self._device()
@@ -364,6 +366,7 @@ class SupervisedSetEstimator(SetNetworkEstimator):
                 learning_rate=self.learning_rate,
                 weight_decay=self.weight_decay,
                 generator=generator,
+                warmup_steps=warmup_steps,
                 watcher=watcher,
             )
 
@@ -490,6 +493,7 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         trained = self._train(
             read, targets, loss_function, np.zeros((self.num_networks, len(read)), dtype=np.bool_), num_outputs,
             previous, set_weights, seed=draw_seed(self.random_state) + len(self.loss_curve_), max_epochs=1, patience=1,
+            warmup_steps=0,
         )  # fmt: skip
         self.networks_ = trained.networks
         self.loss_curve_ = [*self.loss_curve_, *trained.training]

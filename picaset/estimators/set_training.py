@@ -64,6 +64,7 @@ def train_networks(
     learning_rate: float,
     weight_decay: float,
     generator: np.random.Generator,
+    warmup_steps: int = WARMUP_STEPS,
     watcher: Watcher | None = None,
 ) -> TrainedNetworks:
     """Train networks with AdamW, and restore the weights of the epoch with the lowest loss on held-out sets.
@@ -94,7 +95,7 @@ def train_networks(
                 batch_weights = weights[:, indices]
                 loss = loss_function(outputs, targets[indices]) * batch_weights
                 loss = loss.sum(dim=1) / batch_weights.sum(dim=1).clamp(min=1e-12)
-                rate = learning_rate * min(1.0, (step + 1) / WARMUP_STEPS)
+                rate = learning_rate * min(1.0, (step + 1) / max(warmup_steps, 1))
                 update_parameters(parameters, optimizer, loss.sum(), learning_rate=rate)
                 losses += [float(loss.detach().mean())] * len(indices)
                 step += 1
