@@ -48,12 +48,7 @@ def auroc(pool: str, test: str) -> float:
             [[CONCEPT], [OTHER]],
             [[CONCEPT, OTHER, POISON]],
         ),
-        "false frequency": (
-            [[CONCEPT], [OTHER]],
-            [[CONCEPT, OTHER, *[OTHER] * 3]],
-            [[OTHER] * 5],
-            [[CONCEPT, OTHER]],
-        ),
+        "false frequency": ([[CONCEPT], [OTHER]], [[CONCEPT, OTHER, *[OTHER] * 3]], [[OTHER] * 5], [[CONCEPT, OTHER]]),
     }[test]
     bags = bags_with(negative, 40, generator) + bags_with(positive, 40, generator)
     classifier = SetClassifier(

@@ -256,8 +256,7 @@ def test_a_sum_grows_with_the_set_and_a_mean_does_not():
     bags = [np.ones((size, 1)) for size in range(1, 31)] * 2
     totals = [float(len(bag)) for bag in bags]
     summed, averaged = (
-        Regressor(pool, random_state=0, dropout=0.0).fit(bags, totals).score(bags, totals)
-        for pool in ("sum", "mean")
+        Regressor(pool, random_state=0, dropout=0.0).fit(bags, totals).score(bags, totals) for pool in ("sum", "mean")
     )
     assert summed > 0.8
     assert averaged < 0.1
@@ -291,7 +290,10 @@ SOME = [np.zeros((4, 2)), np.ones((3, 2)), np.ones((2, 2))]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pool": "median"}, "pool must be one of 'picaso', 'attention', 'gated', 'mean', 'sum', 'max', 'witness'; got 'median'"),
+        (
+            {"pool": "median"},
+            "pool must be one of 'picaso', 'attention', 'gated', 'mean', 'sum', 'max', 'witness'; got 'median'",
+        ),
         ({"encoder": "none"}, "encoder must be one of 'induced', 'self', 'elementwise'; got 'none'"),
         ({"max_iter": 0}, "max_iter must be at least 1; got 0"),
         ({"learning_rate": 0.0}, r"learning_rate must be above 0; got 0\.0"),
@@ -321,7 +323,7 @@ def test_parameters_that_make_no_sense_are_refused(options, message):
         ([], [], "expected at least one set; got none"),
         (SOME, [0, 1], "expected a target for each of 3 sets; got 2"),
         (SOME, [[0], [1], [1]], r"expected one label for each set; got labels of shape \(3, 1\)"),
-        (SOME, ["a", "a", "a"], "expected at least 2 classes; all sets are 'a'"),
+        (SOME, ["a", "a", "a"], "expected at least 2 classes, got one class: all sets are 'a'"),
         (SOME, [0.5, 0.7, 1.1], "continuous"),
         ([*SOME[:2], np.full((3, 2), np.nan)], [0, 1, 1], "numbers must be finite; set 2 has nan in row 0, column 0"),
         ([*SOME[:2], np.zeros((0, 2))], [0, 1, 1], "set 2 has no points"),

@@ -27,7 +27,7 @@ class Classify:
     with more than 20 different numbers, or with fractions, is predicted as a number.
 
     Examples:
-        picaset classify --example --set sample --target state --save model --plot scores.png
+        picaset classify --example --set sample --target state --folds 2 --save model --plot scores.png
         picaset classify --example --set sample --model model --rows rows.csv --json
     """
 

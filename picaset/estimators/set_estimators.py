@@ -612,6 +612,11 @@ def feature_means(read: SetList) -> Floats:
     return totals / counts
 
 
+def check_given(y: Any, *, caller: str) -> None:
+    if y is None:
+        raise ValueError(f"{caller} requires y to be passed, but the target y is None.")
+
+
 def check_set_weights(values: Any, num_sets: int, *, caller: str) -> Floats | None:
     """Return weights of sets as an array with a mean of one, or None."""
     if values is None:
@@ -620,7 +625,9 @@ def check_set_weights(values: Any, num_sets: int, *, caller: str) -> Floats | No
     if weights.shape != (num_sets,):
         raise ValueError(f"{caller}: expected a weight for each of {num_sets} sets; got shape {weights.shape}.")
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-        raise ValueError(f"{caller}: sample_weight must contain finite numbers, none negative and one above 0.")
+        raise ValueError(
+            f"{caller}: sample_weight must contain finite numbers, none negative and not every weight zero."
+        )
     return weights / weights.mean()
 
 
@@ -741,6 +748,7 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
             groups: Group of each set, such as the patient; sets of a group are never split between the training and
                 the validation sets of the inner cross-validation.
         """
+        check_given(y, caller="SetClassifier.fit")
         labels = np.asarray(y)
         if labels.ndim == 2 and labels.shape[1] > 1 and np.isin(labels, (0, 1)).all():
             return self._fit_labels(sets, labels, sample_weight, groups)
@@ -847,7 +855,9 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
         check_classification_targets(labels)
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(f"SetClassifier.fit: expected at least 2 classes; all sets are {classes.tolist()[0]!r}.")
+            raise ValueError(
+                f"SetClassifier.fit: expected at least 2 classes, got one class: all sets are {classes.tolist()[0]!r}."
+            )
         return classes, codes.astype(np.int64)
 
     def _class_weights(self, labels: NDArray[Any], codes: Indices, set_weights: Floats | None) -> Floats | None:
@@ -995,6 +1005,7 @@ class SetRegressor(RegressorMixin, SupervisedSetEstimator):
 
     def _read_targets(self, sets: Any, y: Any) -> tuple[SetList, Floats]:
         """Validate the sets and the targets, and return the targets as columns."""
+        check_given(y, caller="SetRegressor.fit")
         try:
             values = np.asarray(y, dtype=np.float64)
         except (TypeError, ValueError) as error:

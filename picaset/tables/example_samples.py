@@ -7,7 +7,7 @@ import numpy as np
 from picaset.tables.table import Table, row_locations
 
 
-def example_samples(num_samples: int = 80, *, seed: int = 0) -> Table:
+def example_samples(num_samples: int = 60, *, seed: int = 0) -> Table:
     """Return a table of particles with their sample and the state of the sample, clean or polluted."""
     generator = np.random.default_rng(seed)
     sizes = generator.integers(6, 16, size=num_samples)
