@@ -70,6 +70,9 @@ class Classify:
 
         table = example_samples() if self.file is None else read_table(self.file)
         result = dict[str, Any]()
+        rows: Any = None
+        predictions: Any = None
+        targets: Any = None
         if self.model is not None:
             estimator = load_model(self.model)
             columns = self.columns or tuple(getattr(estimator, "feature_names_in_", ()))

@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
 from picaset.estimators.set_features import SetMeanEmbedding, SetStatistics, SetVocabulary
 from picaset.estimators.set_inputs import SetList
@@ -35,6 +34,7 @@ from picaset.estimators.validation import (
     StandardScaler,
     clone,
     make_pipeline,
+    minimize,
 )
 
 Floats = NDArray[np.float64]
@@ -232,9 +232,8 @@ def squared_error(scores: Floats, targets: NDArray[Any], weights: Floats) -> tup
 
 def calibrate(scores: Floats, targets: NDArray[Any], weights: Floats, loss: Objective) -> Floats:
     """Return a positive factor of the scores and what is added to each column, (1 + C,) (Platt 1999)."""
-    scale = float(np.sqrt(np.mean((scores - scores.mean(axis=1, keepdims=True)) ** 2))) or 1.0
-    if scores.shape[1] == 1:
-        scale = float(scores.std()) or 1.0
+    centre = scores.mean(axis=1, keepdims=True) if scores.shape[1] > 1 else scores.mean()
+    scale = float(np.sqrt(np.mean(np.square(scores - centre)))) or 1.0
 
     def objective(parameters: Floats) -> tuple[float, Floats]:
         value, gradient = loss(parameters[0] * scores / scale + parameters[1:], targets, weights)

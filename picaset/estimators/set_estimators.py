@@ -4,13 +4,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -178,7 +178,8 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         batch = next(inference_batches(to_tensors([standardized[rows]], self._device())))
         with torch.no_grad():
             shares = torch.stack([network.importance(batch) for network in self.networks_]).mean(dim=0)
-        return normalized(np.bincount(rows, weights=shares.double().cpu().numpy(), minlength=len(values)), weights)
+        totals = np.bincount(rows, weights=shares.double().cpu().numpy(), minlength=len(values))
+        return normalized(totals.astype(np.float64), weights)
 
     def _fitted_state(self) -> dict[str, Any]:
         return {
@@ -536,9 +537,9 @@ class SupervisedSetEstimator(SetNetworkEstimator):
 def read_ensemble(path: Path, *, caller: str) -> SetEnsemble:
     """Read the members that ``save`` wrote."""
     try:
-        with safe_open(path, framework="numpy") as file:
-            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dictionary
-            described = json.loads(file.metadata()["ensemble"])
+        with cast(Any, safe_open)(path, framework="numpy") as file:
+            arrays: dict[str, NDArray[Any]] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dictionary
+            described: Any = json.loads(file.metadata()["ensemble"])
         return SetEnsemble(**decode(described, arrays))
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} does not exist; save the {caller} again.") from None
@@ -839,7 +840,7 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
         self.label_estimators_, self.classes_ = estimators, np.arange(labels.shape[1])
         self.n_features_in_, self.mean_, self.scale_ = first.n_features_in_, first.mean_, first.scale_
         if hasattr(first, "feature_names_in_"):
-            self.feature_names_in_ = first.feature_names_in_
+            self.feature_names_in_ = cast(Any, first).feature_names_in_
         self.report_ = {
             f"label {index}, {name}": entry
             for index, one in enumerate(estimators)

@@ -148,7 +148,7 @@ def held_out_outputs(
 
     count = int(held_out.sum(dim=1).max())
     order = held_out.int().argsort(dim=1, descending=True, stable=True)[:, :count]  # held-out sets first
-    outputs = cast(Tensor, vmap(apply)(parameters, order))
+    outputs = vmap(apply)(parameters, order)
     result = outputs.new_zeros(*held_out.shape, outputs.shape[-1])
     result.scatter_(1, order[..., None].expand_as(outputs), outputs)
     return result * held_out[..., None]

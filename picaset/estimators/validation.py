@@ -35,6 +35,7 @@ StratifiedKFold: Any = from_scikit_learn("sklearn.model_selection", "StratifiedK
 SVC: Any = from_scikit_learn("sklearn.svm", "SVC")
 SVR: Any = from_scikit_learn("sklearn.svm", "SVR")
 clone: Any = from_scikit_learn("sklearn.base", "clone")
+minimize: Any = from_scikit_learn("scipy.optimize", "minimize")
 make_pipeline: Any = from_scikit_learn("sklearn.pipeline", "make_pipeline")
 BaseEstimator: Any = from_scikit_learn("sklearn.base", "BaseEstimator")
 ClassifierMixin: Any = from_scikit_learn("sklearn.base", "ClassifierMixin")
