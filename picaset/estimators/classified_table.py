@@ -132,7 +132,8 @@ def validate_and_fit(sets: LabelledSets, estimator: Estimator, *, num_folds: int
             targets[training],
             groups=None if sets.groups is None else sets.groups[training],
         )
-        predictions = predict(fitted, [arrays[index] for index in test])
+        test_arrays: list[Floats] = [arrays[int(index)] for index in test]
+        predictions = predict(fitted, test_arrays)
         held_out.append((test, predictions))
         by_fold.append(score(fitted, targets[test], targets[training], predictions))
     estimator.fit(arrays, targets, groups=sets.groups)

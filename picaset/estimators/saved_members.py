@@ -74,9 +74,9 @@ def encode(value: Any, arrays: Arrays) -> Any:
         counts = encode(value.n_classes, arrays)
         return {"tree": sizes, "n_classes": counts, "nodes": fields, "values": encode(value.value, arrays)}
     if name in OURS or name in CLASSES:
-        estimator = cast(Any, value)
-        parameters: dict[str, Any] = estimator.get_params(deep=False)
-        state = {key: item for key, item in vars(estimator).items() if key not in parameters}
+        parameters: dict[str, Any] = value.get_params(deep=False)
+        attributes = cast(dict[str, Any], vars(value))
+        state = {key: item for key, item in attributes.items() if key not in parameters}
         return {
             "class": name,
             "parameters": {key: encode(item, arrays) for key, item in parameters.items()},

@@ -232,8 +232,7 @@ def squared_error(scores: Floats, targets: NDArray[Any], weights: Floats) -> tup
 
 def calibrate(scores: Floats, targets: NDArray[Any], weights: Floats, loss: Objective) -> Floats:
     """Return a positive factor of the scores and what is added to each column, (1 + C,) (Platt 1999)."""
-    centre = scores.mean(axis=1, keepdims=True) if scores.shape[1] > 1 else scores.mean()
-    scale = float(np.sqrt(np.mean(np.square(scores - centre)))) or 1.0
+    scale = float((scores - scores.mean(axis=1, keepdims=True)).std() if scores.shape[1] > 1 else scores.std()) or 1.0
 
     def objective(parameters: Floats) -> tuple[float, Floats]:
         value, gradient = loss(parameters[0] * scores / scale + parameters[1:], targets, weights)

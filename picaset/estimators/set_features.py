@@ -10,7 +10,7 @@ Dimensions:  B sets   n elements   D features   F random features   W words
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +80,7 @@ class SetFeatures(TransformerMixin, BaseEstimator):
         return list(getattr(self, "feature_names_in_", [f"x{index}" for index in range(self.n_features_in_)]))
 
     def __sklearn_tags__(self) -> Any:
-        tags: Any = cast(Any, super()).__sklearn_tags__()
+        tags: Any = super().__sklearn_tags__()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
         return tags
 
