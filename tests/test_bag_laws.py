@@ -79,15 +79,20 @@ def test_adding_elements_can_only_raise_the_score_of_a_witness_pool(dim_out: int
     assert (after > before).any()
 
 
-@pytest.mark.parametrize("pool", [pool for pool in POOLS if pool not in ("witness",)])
+@pytest.mark.parametrize("pool", [pool for pool in POOLS if pool != "witness"])
 def test_the_other_pools_do_not_promise_it(pool: str):
-    torch.manual_seed(0)
-    network = SetPredictor(DIM, 2, dim=8, pool=pool).eval()
-    elements, more = torch.randn(40, 5, DIM), 3 * torch.randn(40, 3, DIM)
-    scores = [network(one)[:, 0, 1] - network(one)[:, 0, 0] for one in (elements, torch.cat([elements, more], dim=1))]
-    assert (scores[1] < scores[0] - 1e-6).any()
+    def is_lowered(seed: int) -> bool:
+        torch.manual_seed(seed)
+        network = SetPredictor(DIM, 2, dim=8, pool=pool).eval()
+        elements, more = torch.randn(40, 5, DIM), 3 * torch.randn(40, 3, DIM)
+        logits = (network(one)[:, 0] for one in (elements, torch.cat([elements, more], dim=1)))
+        before, after = (one[:, 1] - one[:, 0] for one in logits)
+        return bool((after < before - 1e-6).any())
+
+    assert any(map(is_lowered, range(5)))
 
 
+@torch.no_grad()
 def test_one_element_decides_in_a_witness_pool():
     torch.manual_seed(0)
     network = SetPredictor(DIM, 2, dim=8, pool="witness").eval()
@@ -95,7 +100,7 @@ def test_one_element_decides_in_a_witness_pool():
     importance = network.importance(elements)[0]
     alone = network(elements[0, :, None])[:, 0, 1]
     assert importance.argmax() == alone.argmax()
-    assert importance[importance.argmax()] == pytest.approx(1, abs=1e-6)
+    assert float(importance.max()) == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize(
