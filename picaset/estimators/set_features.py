@@ -80,7 +80,7 @@ class SetFeatures(TransformerMixin, BaseEstimator):
         return list(getattr(self, "feature_names_in_", [f"x{index}" for index in range(self.n_features_in_)]))
 
     def __sklearn_tags__(self) -> Any:
-        tags: Any = super().__sklearn_tags__()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        tags: Any = getattr(super(), "__sklearn_tags__")()  # noqa: B009 - scikit-learn has no types
         tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
         return tags
 
