@@ -25,7 +25,7 @@ from picaset.sets import SetBatch
 Floats = NDArray[np.float64]
 MAX_MAGNITUDE = 1e100
 """Largest absolute value of a feature; squares of smaller values and their sums stay finite."""
-CHUNK_VALUES = 2**22
+CHUNK_VALUES = 2**20
 """Number of values of a file that are in memory at a time."""
 FILE_SUFFIXES = (".npy", ".parquet")
 
