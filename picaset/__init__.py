@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from picaset.estimators.amortized_mixture import AmortizedMixture
     from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
     from picaset.estimators.set_estimators import SetClassifier, SetRegressor
+    from picaset.estimators.set_features import SetMeanEmbedding, SetStatistics, SetVocabulary
     from picaset.networks.onnx import export_onnx
 
 __version__ = "0.1.0"
@@ -53,8 +54,11 @@ __all__ = [
     "SetAnomalyDetector",
     "SetBatch",
     "SetClassifier",
+    "SetMeanEmbedding",
     "SetRegressor",
+    "SetStatistics",
     "SetTransformer",
+    "SetVocabulary",
     "SimilarSizeBatches",
     "SlotAttention",
     "SoftKMeans",
@@ -72,7 +76,10 @@ LAZY_MODULES = {
     "AmortizedMixture": "picaset.estimators.amortized_mixture",
     "SetAnomalyDetector": "picaset.estimators.set_anomaly_detector",
     "SetClassifier": "picaset.estimators.set_estimators",
+    "SetMeanEmbedding": "picaset.estimators.set_features",
     "SetRegressor": "picaset.estimators.set_estimators",
+    "SetStatistics": "picaset.estimators.set_features",
+    "SetVocabulary": "picaset.estimators.set_features",
     "export_onnx": "picaset.networks.onnx",
 }
 """Modules of the names that need optional dependencies, imported on first use."""

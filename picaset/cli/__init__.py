@@ -8,6 +8,7 @@ from typing import Annotated, Any, Protocol, Union, cast, runtime_checkable
 
 import tyro
 
+from picaset.cli.classify import Classify
 from picaset.cli.cluster import Cluster
 from picaset.cli.evaluate import Evaluate
 from picaset.cli.experiments import Experiments
@@ -39,6 +40,7 @@ COMMANDS: dict[str, type[Command]] = {
     "studio": Studio,
     "cluster": Cluster,
     "train-clusterer": TrainClusterer,
+    "classify": Classify,
     "odd": Odd,
     "faces": Faces,
     "experiments": Experiments,

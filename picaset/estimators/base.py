@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from picaset.estimators.validation import BaseEstimator, check_is_fitted, read_sets
-from picaset.files import atomic_write, check_known, read_json, read_value, shown
+from picaset.files import atomic_write, check_known, create_folder, read_json, read_value, shown
 from picaset.pretrained import PretrainedNetwork, check_magnitude
 
 Floats = NDArray[np.float64]
@@ -49,7 +49,7 @@ class SetNetworkEstimator(BaseEstimator):
         check_is_fitted(self)
         learned = {"mean": self.mean_.tolist(), "scale": self.scale_.tolist(), **self._fitted_state()}
         text = describe_estimator(self, learned)
-        self.network_.save_pretrained(directory)
+        self._save_networks(create_folder(Path(directory)))
         with atomic_write(Path(directory) / FILE) as unfinished:
             unfinished.write_text(text)
 
@@ -59,6 +59,7 @@ class SetNetworkEstimator(BaseEstimator):
         path = Path(directory) / FILE
         parameters, learned = read_estimator(path, name=cls.__name__)
         try:
+            parameters = cls._upgrade(parameters)
             check_parameters(cls, parameters)
             estimator = cls(**parameters)
             estimator.mean_, estimator.scale_ = (np.array(learned[name]) for name in ("mean", "scale"))
@@ -68,10 +69,25 @@ class SetNetworkEstimator(BaseEstimator):
             network_sizes = estimator._restore_state(learned)
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ValueError(f"{path} does not fit a {cls.__name__}: {error}.") from None
-        estimator.network_ = cls._network_class.from_pretrained(directory)
-        if not network_sizes.items() <= estimator.network_.config.items():
-            raise ValueError(f"{directory} holds the network of another estimator than {path.name} describes.")
+        estimator._load_networks(Path(directory), learned, network_sizes)
         return estimator
+
+    @classmethod
+    def _upgrade(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters of an estimator that an earlier version saved as those of this version."""
+        return parameters
+
+    def _save_networks(self, directory: Path) -> None:
+        self.network_.save_pretrained(directory)
+
+    def _load_networks(self, directory: Path, learned: dict[str, Any], sizes: dict[str, int]) -> None:
+        self.network_ = self._network_class.from_pretrained(directory)
+        self._check_sizes(self.network_, directory, sizes)
+
+    def _check_sizes(self, network: PretrainedNetwork, directory: Path, sizes: dict[str, int]) -> None:
+        """Raise unless a network has the input and output sizes of the estimator."""
+        if not sizes.items() <= network.config.items():
+            raise ValueError(f"{directory} holds the network of another estimator than {FILE} describes.")
 
     def _fitted_state(self) -> dict[str, Any]:
         """Return the fitted attributes other than the network, ``mean_`` and ``scale_``, as JSON values."""

@@ -4,18 +4,16 @@ scikit-learn ships no types, so its names are imported as ``Any``. Without it, i
 that names the extra to install.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from picaset.estimators.set_inputs import read_set_list
 from picaset.extras import require
-
-MAX_MAGNITUDE = 1e100
-"""Largest absolute value of a feature; squares of smaller values and their sums stay finite."""
 
 
 def from_scikit_learn(module: str, name: str) -> Any:
@@ -23,10 +21,28 @@ def from_scikit_learn(module: str, name: str) -> Any:
     return getattr(require(module, extra="estimators", purpose="an estimator"), name)
 
 
+ExtraTreesClassifier: Any = from_scikit_learn("sklearn.ensemble", "ExtraTreesClassifier")
+ExtraTreesRegressor: Any = from_scikit_learn("sklearn.ensemble", "ExtraTreesRegressor")
+GroupKFold: Any = from_scikit_learn("sklearn.model_selection", "GroupKFold")
+KFold: Any = from_scikit_learn("sklearn.model_selection", "KFold")
+MultiOutputRegressor: Any = from_scikit_learn("sklearn.multioutput", "MultiOutputRegressor")
+RandomForestClassifier: Any = from_scikit_learn("sklearn.ensemble", "RandomForestClassifier")
+RandomForestRegressor: Any = from_scikit_learn("sklearn.ensemble", "RandomForestRegressor")
+RidgeCV: Any = from_scikit_learn("sklearn.linear_model", "RidgeCV")
+StandardScaler: Any = from_scikit_learn("sklearn.preprocessing", "StandardScaler")
+StratifiedGroupKFold: Any = from_scikit_learn("sklearn.model_selection", "StratifiedGroupKFold")
+StratifiedKFold: Any = from_scikit_learn("sklearn.model_selection", "StratifiedKFold")
+SVC: Any = from_scikit_learn("sklearn.svm", "SVC")
+SVR: Any = from_scikit_learn("sklearn.svm", "SVR")
+clone: Any = from_scikit_learn("sklearn.base", "clone")
+minimize: Any = from_scikit_learn("scipy.optimize", "minimize")
+make_pipeline: Any = from_scikit_learn("sklearn.pipeline", "make_pipeline")
 BaseEstimator: Any = from_scikit_learn("sklearn.base", "BaseEstimator")
 ClassifierMixin: Any = from_scikit_learn("sklearn.base", "ClassifierMixin")
 DensityMixin: Any = from_scikit_learn("sklearn.base", "DensityMixin")
+KMeans: Any = from_scikit_learn("sklearn.cluster", "KMeans")
 RegressorMixin: Any = from_scikit_learn("sklearn.base", "RegressorMixin")
+TransformerMixin: Any = from_scikit_learn("sklearn.base", "TransformerMixin")
 check_random_state: Any = from_scikit_learn("sklearn.utils", "check_random_state")
 compute_class_weight: Any = from_scikit_learn("sklearn.utils.class_weight", "compute_class_weight")
 check_classification_targets: Any = from_scikit_learn("sklearn.utils.multiclass", "check_classification_targets")
@@ -53,36 +69,7 @@ def seeded_torch(seed: int) -> Generator[None]:
         yield
 
 
-def read_sets(sets: Sequence[ArrayLike], *, caller: str, allow_nan: bool = False) -> list[NDArray[np.float64]]:
-    """Convert a list of sets to arrays (n, D) of float64 with the same D, or name the set that is invalid."""
-    if isinstance(sets, Mapping | str) or not hasattr(sets, "__len__") or getattr(sets, "ndim", 1) == 0:
-        raise ValueError(f"{caller}: expected a list of arrays, one for each set; got a {type(sets).__name__}.")
-    if len(sets) == 0:
-        raise ValueError(f"{caller}: expected at least one set; got none.")
-    arrays = list[NDArray[np.float64]]()
-    for index, values in enumerate(sets):
-        try:
-            if np.iscomplexobj(values):
-                raise TypeError("its numbers are complex")
-            array = np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{caller}: set {index} is not an array of numbers: {error}.") from None
-        if array.ndim != 2:
-            raise ValueError(f"{caller}: set {index} must have shape (n, D); got {array.shape}.")
-        if array.shape[1] != (arrays or [array])[0].shape[1]:
-            raise ValueError(
-                f"{caller}: all sets must have the same number of columns; set 0 has {arrays[0].shape[1]}, "
-                f"set {index} has {array.shape[1]}."
-            )
-        if array.size == 0:
-            raise ValueError(f"{caller}: set {index} has no {'columns' if len(array) else 'points'}.")
-        for requirement, invalid in (
-            ("finite", np.isinf(array) if allow_nan else ~np.isfinite(array)),
-            (f"between -{MAX_MAGNITUDE:g} and {MAX_MAGNITUDE:g}", np.abs(array) > MAX_MAGNITUDE),
-        ):
-            if invalid.any():
-                row, column = np.argwhere(invalid)[0]
-                value = f"{array[row, column]:g} in row {row}, column {column}"
-                raise ValueError(f"{caller}: numbers must be {requirement}; set {index} has {value}.")
-        arrays.append(array)
-    return arrays
+def read_sets(sets: Any, *, caller: str, allow_nan: bool = False) -> list[NDArray[np.float64]]:
+    """Convert sets to arrays (n, D) of float64 with the same D, or name the set that is invalid."""
+    read = read_set_list(sets, caller=caller, allow_missing=allow_nan)
+    return [read.array(index)[0] for index in range(len(read))]

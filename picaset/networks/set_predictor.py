@@ -19,7 +19,7 @@ from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool
 from picaset.sets import SetBatch
 
-PredictorPool = Literal["picaso", "attention", "gated", "mean", "sum", "max"]
+PredictorPool = Literal["picaso", "attention", "gated", "mean", "sum", "max", "witness"]
 ENCODERS: tuple[Encoder, ...] = get_args(Encoder)
 POOLS: tuple[PredictorPool, ...] = get_args(PredictorPool)
 TEMPLATE_SCALE = 4.0
@@ -33,7 +33,10 @@ class SetPredictor(PooledNetwork):
         dim_in: Features of an element.
         dim_out: Features of the prediction.
         dim: Hidden features.
-        pool: ``"picaso"`` (PB), ``"attention"`` (PMA), ``"gated"`` (Ilse 2018), ``"mean"``, ``"sum"`` or ``"max"``.
+        pool: ``"picaso"`` (PB), ``"attention"`` (PMA), ``"gated"`` (Ilse 2018), ``"mean"``, ``"sum"``, ``"max"``, or
+            ``"witness"``, the largest of one score per element: adding elements to a set can only raise it. This is
+            the standard assumption of multiple-instance learning, by construction; ``dim_out`` is 1 or 2 (the logits of
+            two classes) and the encoder ``"elementwise"``.
         encoder: ``"elementwise"``, a linear map with ReLU of each element; ``"induced"`` (AE) or ``"self"`` (SA), the
             same followed by attention among the elements, through inducing points or directly.
         num_heads: Attention heads; divides ``dim``.
@@ -77,14 +80,22 @@ class SetPredictor(PooledNetwork):
             raise ValueError(f"{caller}: dropout must be at least 0 and below 1; got {dropout}.")
         if not typical_size > 0:
             raise ValueError(f"{caller}: typical_size must be above 0; got {typical_size}.")
+        if pool == "witness" and (dim_out > 2 or encoder != "elementwise"):
+            raise ValueError(
+                f"{caller}: pool='witness' needs at most 2 outputs and encoder='elementwise'; got {dim_out} and "
+                f"{encoder!r}."
+            )
         options: Any = dict(num_heads=num_heads, num_inducing=num_inducing, num_blocks=1, caller=caller)
         attention = () if encoder == "elementwise" else attention_encoders(encoder, dim, dim, norm=True, **options)
         first = nn.Sequential(nn.Linear(dim_in, dim), nn.ReLU(), nn.Dropout(dropout))
         scaling = [Elementwise(Divide(typical_size), dim)] if pool == "sum" else []
+        decoder: nn.Module = nn.Sequential(nn.Dropout(dropout), nn.Linear(dim, dim_out))
+        if pool == "witness":
+            scaling, decoder = [Elementwise(nn.Linear(dim, 1), dim)], OppositeLogits(dim_out)
         super().__init__(
             encoders=[Elementwise(first, dim_in), *attention, *scaling],
             pool=build_pool(pool, dim, num_heads=num_heads, num_steps=num_steps),
-            decoder=nn.Sequential(nn.Dropout(dropout), nn.Linear(dim, dim_out)),
+            decoder=decoder,
             dim_in=dim_in,
         )
 
@@ -122,6 +133,17 @@ class SetPredictor(PooledNetwork):
         return torch.where(total > 0, changes / torch.where(total > 0, total, 1.0), uniform)
 
 
+class OppositeLogits(nn.Module):
+    """One score as the logits of two classes, whose difference it is, or unchanged if there is one output."""
+
+    def __init__(self, num_outputs: int) -> None:
+        super().__init__()
+        self.num_outputs = num_outputs
+
+    def forward(self, score: Float[Tensor, "*B 1"]) -> Float[Tensor, "*B O"]:
+        return score if self.num_outputs == 1 else torch.cat([-score / 2, score / 2], dim=-1)
+
+
 class Divide(nn.Module):
     """Divide by a constant."""
 
@@ -145,7 +167,7 @@ def build_pool(name: PredictorPool, dim: int, *, num_heads: int, num_steps: int)
         with torch.no_grad():
             cascade.templates.mul_(TEMPLATE_SCALE)
         return cascade
-    return {"mean": MeanPool, "sum": SumPool, "max": MaxPool}[name]()
+    return {"mean": MeanPool, "sum": SumPool, "max": MaxPool, "witness": MaxPool}[name]()
 
 
 def leave_one_out(

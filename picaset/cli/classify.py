@@ -1,0 +1,175 @@
+"""``picaset classify``"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.table import Table as PrintedTable
+
+from picaset.extras import require
+from picaset.tables.table import read_table
+from picaset.terminal import Terminal, say
+
+MAX_PRINTED = 20
+"""Largest number of sets that are printed."""
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classify:
+    """Learn a label (or a number) for each set of rows of a file, and predict it for others.
+
+    Reads CSV (with or without a header), Parquet and NPY. A column assigns the rows to sets, and another one has the
+    label, the same in all rows of a set. Prints cross-validated scores and the row of every set that decided. A target
+    with more than 20 different numbers, or with fractions, is predicted as a number.
+
+    Examples:
+        picaset classify --example --set sample --target state --folds 2 --save model --plot scores.png
+        picaset classify --example --set sample --model model --rows rows.csv --json
+    """
+
+    file: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = None
+    """File with one element per row: .csv, .tsv, .txt, .parquet or .npy."""
+    example: bool = False
+    """Use generated example data instead of a file."""
+    set: str
+    """Column that names the set of a row."""
+    target: str | None = None
+    """Column of the label or number to learn."""
+    columns: tuple[str, ...] = ()
+    """Columns of the features; all numeric columns by default."""
+    group: str | None = None
+    """Column of the group of a set, such as the patient; a group is never split between training and validation."""
+    predict: Path | None = None
+    """Predict the sets of this file after learning from FILE."""
+    model: Path | None = None
+    """Predict the sets of FILE with a model written by --save instead of learning."""
+    save: Path | None = None
+    """Save the model to this folder."""
+    rows: Path | None = None
+    """Write the rows and the importance of each for its set to this CSV file."""
+    plot: Path | None = None
+    """Draw the cross-validated predictions to this .png, .svg or .pdf file."""
+    folds: int = 5
+    """Number of folds of the cross-validation."""
+    drop_missing: bool = False
+    """Drop rows with missing values instead of raising an error."""
+    seed: int = 0
+    """Random seed."""
+    json: bool = False
+    """Print scores and predictions as one JSON line, and nothing else."""
+
+    def run(self) -> int:
+        self.check()
+        require("sklearn", extra="estimators", purpose="picaset classify")
+        from picaset.estimators.classified_table import describe_sets, predict, read_features, write_importance
+        from picaset.tables.example_samples import example_samples
+
+        table = example_samples() if self.file is None else read_table(self.file)
+        result = dict[str, Any]()
+        rows: Any = None
+        predictions: Any = None
+        targets: Any = None
+        if self.model is not None:
+            estimator = load_model(self.model)
+            columns = self.columns or tuple(getattr(estimator, "feature_names_in_", ()))
+        else:
+            model, labelled = self.learn(table)
+            estimator, columns = model.estimator, tuple(labelled.rows.columns)
+            weights = {name: entry["weight"] for name, entry in estimator.report_.items()}
+            result = {"sets": len(labelled.targets), "scores": model.scores, "members": weights}
+            rows, predictions, targets = labelled.rows, model.held_out, labelled.targets
+        if self.model is not None or self.predict is not None:
+            table = table if self.predict is None else read_table(self.predict)
+            rows = read_features(
+                table, set_column=self.set, columns=columns, exclude=self.left_out(table),
+                drop_missing=self.drop_missing,
+            )  # fmt: skip
+            predictions, targets = predict(estimator, rows.arrays()), None
+        entries, importance = describe_sets(estimator, table, rows, predictions, targets)
+        if self.rows is not None:
+            write_importance(table, rows, importance, self.rows)
+        if self.json:
+            say(json.dumps(result | {"features": list(columns), "predictions": entries}))
+        else:
+            self.print_result(result, entries, columns)
+        return 0
+
+    def learn(self, table: Any) -> Any:
+        """Cross-validate and fit a model, and save and draw it."""
+        from picaset.estimators.classified_table import draw_validation, read_labelled_sets, validate_and_fit
+        from picaset.estimators.set_estimators import SetClassifier, SetRegressor
+
+        assert self.target is not None
+        labelled = read_labelled_sets(
+            table,
+            set_column=self.set,
+            target=self.target,
+            columns=self.columns,
+            group_column=self.group,
+            drop_missing=self.drop_missing,
+        )
+        kind = SetClassifier if labelled.is_classification else SetRegressor
+        verbose = not self.json and Terminal().is_terminal
+        model = validate_and_fit(
+            labelled, kind(random_state=self.seed, verbose=verbose), num_folds=self.folds, seed=self.seed
+        )
+        if self.save is not None:
+            model.estimator.save(self.save)
+        if self.plot is not None:
+            draw_validation(model, labelled, self.plot)
+        return model, labelled
+
+    def left_out(self, table: Any) -> list[str]:
+        """Return the columns of a table to predict that are not features."""
+        return [name for name in (self.target, self.group) if name is not None and name in table.columns]
+
+    def check(self) -> None:
+        if (self.file is None) != self.example:
+            raise ValueError("give either a file or --example.")
+        if (self.target is None) == (self.model is None):
+            raise ValueError("give either --target, the column to learn, or --model, a saved model to predict with.")
+        if self.model is not None and (self.predict is not None or self.save is not None or self.plot is not None):
+            raise ValueError("--model predicts FILE itself; it goes with none of --predict, --save and --plot.")
+        if self.folds < 2:
+            raise ValueError(f"--folds must be at least 2; got {self.folds}.")
+        for name, path, suffixes in (("rows", self.rows, (".csv",)), ("plot", self.plot, PLOT_SUFFIXES)):
+            if path is not None and (path.suffix not in suffixes or not path.parent.is_dir()):
+                raise ValueError(
+                    f"--{name} must be a {' or '.join(suffixes)} file in a folder that exists; got {path}."
+                )
+        if self.plot is not None:
+            require("matplotlib", extra="experiments", purpose="--plot")
+
+    def print_result(self, result: dict[str, Any], entries: list[dict[str, Any]], columns: Any) -> None:
+        console = Terminal()
+        console.print(f"{len(entries)} sets, features {', '.join(columns)}")
+        for name, (mean, deviation) in result.get("scores", {}).items():
+            console.print(f"{name}: {mean:.3f} +- {deviation:.3f} over {self.folds} folds")
+        if "members" in result:
+            weights = (f"{name} {weight:.2f}" for name, weight in result["members"].items() if name != "ensemble")
+            console.print(f"weights of the members: {', '.join(weights)}")
+        table = PrintedTable()
+        for name in entries[0]:
+            table.add_column(name, justify="right" if name in ("rows", "probability", "importance") else "left")
+        for entry in entries[:MAX_PRINTED]:
+            cells = (f"{value:.3g}" if isinstance(value, float) else str(value) for value in entry.values())
+            table.add_row(*cells)
+        console.print(table)
+        if len(entries) > MAX_PRINTED:
+            console.print(f"and {len(entries) - MAX_PRINTED} more sets; --json prints all")
+        for path in (self.rows, self.plot, self.save):
+            if path is not None:
+                console.print(f"written: {path}")
+
+
+def load_model(folder: Path) -> Any:
+    """Load a classifier or a regressor that --save wrote."""
+    from picaset.estimators.set_estimators import SetClassifier, SetRegressor
+    from picaset.files import read_json
+
+    path = folder / "estimator.json"
+    regressor = path.is_file() and read_json(path).get("estimator") == "SetRegressor"
+    return (SetRegressor if regressor else SetClassifier).load(folder)
