@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from picaset.estimators.gaussian_sets import GaussianSets, fit_gaussian_sets
+from picaset.estimators.gaussian_sets import GaussianSets, fit_gaussian_sets, linalg
 from picaset.estimators.synthetic_anomalies import MIN_SIZE
 from picaset.estimators.validation import from_scikit_learn
 
@@ -96,11 +96,12 @@ class StatisticalDetectors:
         return result
 
     def whiten(self, elements: Floats) -> Floats:
-        factor = torch.linalg.cholesky(self.gaussian.scatter / self.gaussian.dof).numpy()
-        return np.linalg.solve(factor, (elements @ self.components).T).T
+        factor: Tensor = linalg.cholesky(self.gaussian.scatter / self.gaussian.dof)
+        whitened: Tensor = linalg.solve_triangular(factor, torch.as_tensor((elements @ self.components).T), upper=False)
+        return whitened.mT.numpy()
 
     def to_json(self) -> dict[str, Any]:
-        gaussian = [value.tolist() for value in self.gaussian]
+        gaussian = [value.numpy().tolist() for value in self.gaussian]
         return dict(components=self.components.tolist(), gaussian=gaussian, bandwidth=self.bandwidth, seed=self.seed)
 
     @classmethod

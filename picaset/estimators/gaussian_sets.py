@@ -15,7 +15,7 @@ Dimensions:  B sets   N elements (padded)   D features
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -35,12 +35,13 @@ NUM_STEPS = 4
 """Number of concentration steps from each start."""
 
 f_tail: Any = from_scikit_learn("scipy.special", "fdtrc")
+linalg = cast(Any, torch.linalg)  # PyTorch has no types for it
 
 
 class Moments(NamedTuple):
     """Number, mean and scatter matrix of the weighted elements of each set."""
 
-    count: Float[Tensor, " B"]
+    total: Float[Tensor, " B"]
     mean: Float[Tensor, "B D"]
     scatter: Float[Tensor, "B D D"]
 
@@ -86,15 +87,15 @@ class GaussianSets(NamedTuple):
             + self.dof / 2 * torch.logdet(self.scatter)
             - posterior.dof / 2 * torch.logdet(posterior.scatter)
             + dim / 2 * torch.log(self.strength / posterior.strength)
-            - moments.count * dim / 2 * math.log(math.pi)
+            - moments.total * dim / 2 * math.log(math.pi)
         )
 
     def densities(self, elements: Float[Tensor, "B N D"], weights: Float[Tensor, "B N"]) -> Densities:
         """Return the densities given the elements of weight one; an element never counts for itself."""
         dim, posterior = elements.shape[2], self.posterior(moments_of(elements, weights))
-        factor = torch.linalg.cholesky(posterior.scatter)
+        factor: Tensor = linalg.cholesky(posterior.scatter)
         centred = (elements - posterior.mean[:, None]).mT
-        distance = torch.linalg.solve_triangular(factor, centred, upper=False).square().sum(dim=1)
+        distance: Tensor = linalg.solve_triangular(factor, centred, upper=False).square().sum(dim=1)
         log_det = 2 * factor.diagonal(dim1=1, dim2=2).log().sum(dim=1)[:, None]
         # Removing an element is a rank-one change of the scatter matrix, so no matrix is inverted again.
         strength, dof, removed = posterior.strength[:, None], posterior.dof[:, None], weights > 0
@@ -111,9 +112,9 @@ class GaussianSets(NamedTuple):
         dim = elements.shape[2]
         dof = self.dof - dim + 1
         scale = (self.strength + 1) / (self.strength * dof)
-        factor = torch.linalg.cholesky(self.scatter)
+        factor: Tensor = linalg.cholesky(self.scatter)
         centred = (elements - self.mean).flatten(0, 1).mT
-        squared = torch.linalg.solve_triangular(factor, centred, upper=False).square().sum(dim=0) / scale
+        squared: Tensor = linalg.solve_triangular(factor, centred, upper=False).square().sum(dim=0) / scale
         log_det = 2 * factor.diagonal().log().sum() + dim * scale.log()
         return student_log_density(squared.view(elements.shape[:2]), dof, log_det, dim)
 
@@ -162,12 +163,12 @@ def maximize_marginal(moments: Moments) -> GaussianSets:
     """Maximize the marginal likelihood of all sets over the shared distribution, by L-BFGS."""
     dim = moments.mean.shape[1]
     floor = MIN_VARIANCE * torch.eye(dim, dtype=torch.float64)
-    within = moments.scatter.sum(dim=0) / (moments.count - 1).clamp(min=0).sum().clamp(min=1) + floor
-    start = [
+    within = moments.scatter.sum(dim=0) / (moments.total - 1).clamp(min=0).sum().clamp(min=1) + floor
+    start: list[Tensor] = [
         moments.mean.mean(dim=0),
         torch.tensor(-1.0, dtype=torch.float64),
         torch.tensor(1.5, dtype=torch.float64),
-        2 * torch.linalg.cholesky(within),
+        2 * linalg.cholesky(within),
     ]
     mean, log_strength, log_dof, factor = parameters = [value.clone().contiguous().requires_grad_() for value in start]
 
@@ -181,7 +182,7 @@ def maximize_marginal(moments: Moments) -> GaussianSets:
         optimizer.zero_grad()
         # The weak prior keeps both finite where few sets say nothing about them.
         penalty = (log_strength.square() + log_dof.square()) / 16
-        loss = (penalty - current().log_marginal(moments).sum()) / moments.count.sum()
+        loss = (penalty - current().log_marginal(moments).sum()) / moments.total.sum()
         loss.backward()  # pyright: ignore[reportUnknownMemberType]
         return loss
 

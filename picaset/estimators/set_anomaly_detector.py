@@ -206,7 +206,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
         parameters, learned = read_estimator(path, name=cls.__name__)
         try:
             # Version 0.1 had only the network, and no parameter of this name.
-            detector = cls(**{"method": "network"} | parameters)
+            detector = cls(**dict[str, Any](method="network") | parameters)
             detector.mean_, detector.scale_ = (np.array(learned[name], dtype=float) for name in ("mean", "scale"))
             detector.n_features_in_ = len(detector.mean_)
             sizes = detector._restore_state(learned)
