@@ -49,10 +49,10 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from picaset.operators.state import AttentionState, softmax_over_present, upcast_half, without_autocast
+from picaset.operators.state import AttentionState, Presence, softmax_over_present, upcast_half, without_autocast
 
 SMALLEST_PART = 2048
 """Smallest number of elements per thread for which a set is divided among threads."""
@@ -80,14 +80,14 @@ def plain_attention(
     queries: Float[Tensor, "B H M d"],
     keys: Float[Tensor, "B H N d"],
     values: Float[Tensor, "B H N d"],
-    mask: Bool[Tensor, "B N"] | None,
+    mask: Presence | None,
 ) -> Float[Tensor, "B H M d"]:
     """Attend to the present elements; the result of an empty set is zero."""
     return softmax_over_present(queries @ keys.transpose(-2, -1), mask) @ values
 
 
 def blocked_mean(
-    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
+    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Presence | None
 ) -> tuple[Float[Tensor, "B M E"], Float[Tensor, "B M"]]:
     """Return attention with the elements as keys and values, and the log of its denominator.
 
@@ -102,8 +102,8 @@ def blocked_mean(
     size = count // parts
     whole = size * parts
     divided = elements[:, :whole].view(sets, parts, size, width)
-    present = None if mask is None else mask[:, :whole].reshape(sets, parts, 1, size)
-    results = [blocked(queries[:, None].expand(-1, parts, -1, -1), divided, divided, present)]
+    divided_mask = None if mask is None else mask[:, :whole].reshape(sets, parts, 1, size)
+    results = [blocked(queries[:, None].expand(-1, parts, -1, -1), divided, divided, divided_mask)]
     if whole < count:
         rest = elements[:, None, whole:]
         results.append(blocked(queries[:, None], rest, rest, None if mask is None else mask[:, None, None, whole:]))
@@ -119,32 +119,32 @@ def blocked_attention(
     queries: Float[Tensor, "B H M d"],
     keys: Float[Tensor, "B H N d"],
     values: Float[Tensor, "B H N d"],
-    mask: Bool[Tensor, "B N"] | None,
+    mask: Presence | None,
 ) -> tuple[Float[Tensor, "B H M d"], Float[Tensor, "B H M"]]:
     """Return attention over the present elements, and the log of its denominator."""
     return blocked(queries, keys, values, None if mask is None else mask[:, None, None, :])
 
 
-def blocked(queries: Tensor, keys: Tensor, values: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor]:
+def blocked(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the mean and the log of the denominator; zero and +inf for an empty set, so that its weights are zero."""
     flash_forward = private_operator(FLASH_FORWARD)
     if queries.device.type == "cpu" and flash_forward is not None:
-        bias = additive_mask(present, queries)
+        bias = additive_mask(mask, queries)
         mean, log = flash_forward(queries, keys, values, 0.0, False, attn_mask=bias, scale=1.0)
-        return mean, log if present is None else log.masked_fill(~present.any(dim=-1), torch.inf)
+        return mean, log if mask is None else log.masked_fill(~mask.any(dim=-1), torch.inf)
     scores = queries @ keys.transpose(-2, -1)
-    if present is not None:
-        scores = scores.masked_fill_(~present, -torch.inf)
+    if mask is not None:
+        scores += additive_mask(mask, queries)
     log = scores.logsumexp(dim=-1)
-    log = log if present is None else log.masked_fill(~present.any(dim=-1), torch.inf)
+    log = log if mask is None else log.masked_fill(~mask.any(dim=-1), torch.inf)
     return (scores - log[..., None]).exp_() @ values, log
 
 
-def additive_mask(present: Tensor | None, like: Tensor) -> Tensor | None:
-    """Return a mask to add to the scores: zero where an element is present, -inf elsewhere."""
-    if present is None:
-        return None
-    return torch.zeros_like(present, dtype=like.dtype).masked_fill_(~present, -torch.inf)
+def additive_mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """Return what to add to the scores: the log of the weight of an element, zero without weights; -inf if absent."""
+    if mask is None or mask.dtype is not torch.bool:
+        return None if mask is None else mask.log()
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(~mask, -torch.inf)
 
 
 def softmax_backward(grad_weights: Tensor, weights: Tensor) -> Tensor:
@@ -169,10 +169,11 @@ def softmax_attention(
     queries: Float[Tensor, "B H M d"],
     keys: Float[Tensor, "B H N d"],
     values: Float[Tensor, "B H N d"],
-    mask: Bool[Tensor, "B N"] | None,
+    mask: Presence | None,
 ) -> Float[Tensor, "B H M d"]:
     """Attend to the present elements, with the blocked kernel where possible; the result of an empty set is zero."""
-    if requires_plain_equation() or queries.device.type != "cpu" or queries.shape[2] == 0:
+    needs_gradient = mask is not None and mask.requires_grad  # the kernels have none for weights
+    if requires_plain_equation() or needs_gradient or queries.device.type != "cpu" or queries.shape[2] == 0:
         return plain_attention(queries, keys, values, mask)
     if private_operator(FLASH_FORWARD) is None or private_operator(FLASH_BACKWARD) is None:
         return plain_attention(queries, keys, values, mask)
@@ -212,7 +213,7 @@ ROWS_IN_CACHE = 8192
 
 
 def softmax_mean(
-    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
+    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Presence | None
 ) -> tuple[Float[Tensor, "B M E"], Float[Tensor, "B M N"] | Float[Tensor, "B M"]]:
     """Return the attention-weighted mean of the elements; zero for an empty set.
 
@@ -248,7 +249,7 @@ def backward_from_weights(
 def backward_in_chunks(
     queries: Float[Tensor, "B M E"],
     elements: Float[Tensor, "B N E"],
-    mask: Bool[Tensor, "B N"] | None,
+    mask: Presence | None,
     mean: Float[Tensor, "B M E"],
     log: Float[Tensor, "B M"],
     grad_mean: Float[Tensor, "B M E"],
@@ -268,9 +269,10 @@ def backward_in_chunks(
         chunk = elements[:, start : start + size]
         products = left @ chunk.transpose(1, 2)  # (B, 2M, n)
         weights, grad_scores = products[:, :num_queries], products[:, num_queries:]
-        weights.sub_(log).exp_()
+        weights.sub_(log)
         if mask is not None:
-            weights.masked_fill_(~mask[:, None, start : start + size], 0.0)
+            weights += additive_mask(mask[:, None, start : start + size], weights)
+        weights.exp_()
         grad_scores.sub_(correction).mul_(weights)
         grad_queries.baddbmm_(grad_scores, chunk)
         if grad_elements is not None:
@@ -290,10 +292,10 @@ class Absorbed(NamedTuple):
 
 
 def absorbed_attention(
-    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Bool[Tensor, "B N"] | None, scale: float
+    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Presence | None, scale: float
 ) -> tuple[Float[Tensor, "B K D"], Absorbed]:
     """Return the heads, and the set to pass to the next step, so that gradients accumulate in place."""
-    if requires_plain_equation():
+    if requires_plain_equation() or (mask is not None and mask.requires_grad):
         return plain_absorbed_attention(queries, absorbed, mask, scale), absorbed
     if not (torch.is_grad_enabled() and (queries.requires_grad or any(part.requires_grad for part in absorbed))):
         return forward(queries, absorbed, mask, scale)[0], absorbed
@@ -308,7 +310,7 @@ def absorbed_attention(
 
 
 def plain_absorbed_attention(
-    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Bool[Tensor, "B N"] | None, scale: float
+    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Presence | None, scale: float
 ) -> Float[Tensor, "B K D"]:
     """Return the heads by operations that torch can trace, transform and differentiate any number of times."""
     elements = absorbed.elements
@@ -318,7 +320,7 @@ def plain_absorbed_attention(
 
 
 def forward(
-    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Bool[Tensor, "B N"] | None, scale: float
+    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Presence | None, scale: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the heads; and folded queries, mean and softmax statistics for the backward pass."""
     folded = absorb(queries, absorbed.key_weight, scale).expand(absorbed.elements.shape[0], -1, -1)
@@ -443,7 +445,7 @@ class ProjectedSet:
 
     keys: Float[Tensor, "B H N d"]
     values: Float[Tensor, "B H N d"]
-    mask: Bool[Tensor, "B N"] | None
+    mask: Presence | None
     scale: float
 
     def scores(self, queries: Float[Tensor, "#B K D"]) -> Float[Tensor, "B H K N"]:
@@ -465,7 +467,7 @@ class AbsorbedSet:
     """A set as its elements, with the key map applied to the queries and the value map to the mean."""
 
     absorbed: Absorbed
-    mask: Bool[Tensor, "B N"] | None
+    mask: Presence | None
     scale: float
 
     def scores(self, queries: Float[Tensor, "#B K D"]) -> Float[Tensor, "B H K N"]:
@@ -521,7 +523,7 @@ def attention_weights(queries: Float[Tensor, "#B K D"], view: SetView) -> Float[
 
 def view_set(
     elements: Float[Tensor, "B N E"],
-    mask: Bool[Tensor, "B N"] | None,
+    mask: Presence | None,
     *,
     key_map: nn.Linear,
     value_map: nn.Linear,

@@ -17,13 +17,13 @@ import math
 from typing import Literal, TypedDict
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.operators.attention import AbsorbedSet, Order, SetView, attend, attention_weights, cheapest_order, view_set
 from picaset.operators.base import read_set, write_set
-from picaset.operators.state import AttentionState, upcast_half, without_autocast
+from picaset.operators.state import AttentionState, Presence, upcast_half, without_autocast
 from picaset.sets import SetBatch
 
 Form = Literal["paper", "authors"]
@@ -59,6 +59,7 @@ class MultiheadAttentionBlock(nn.Module):
         queries   (B, K, dim_queries)     or a SetBatch of queries
         elements  (B, N, dim_elements)    or a SetBatch
         mask      (B, N)                  True where an element is present; None if all are
+        weights   (B, N)                  an element of weight w counts as w copies of it; None for ones
         returns   (B, K, dim)             or a SetBatch if the queries are one
 
     Example:
@@ -66,6 +67,8 @@ class MultiheadAttentionBlock(nn.Module):
         >>> block(torch.randn(4, 2, 3), torch.randn(4, 100, 5)).shape
         torch.Size([4, 2, 8])
     """
+
+    takes_weights = True
 
     def __init__(
         self,
@@ -110,21 +113,22 @@ class MultiheadAttentionBlock(nn.Module):
         queries: Float[Tensor, "B K Q"] | SetBatch,
         elements: Float[Tensor, "B N E"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B K D"] | SetBatch:
         """Update the queries by attending to the sets; ``mask`` is True where an element is present."""
-        padded, present = read_set(self, elements, mask)
+        padded, merged = read_set(self, elements, mask, weights)
         padded_queries, query_mask = queries.to_padded() if isinstance(queries, SetBatch) else (queries, None)
         check_queries(self, padded_queries, padded)
         # The number of queries of a trace may be dynamic, and the order of evaluation may not depend on it.
         dynamic = isinstance(queries, SetBatch) or torch.compiler.is_compiling()
         num_queries = None if dynamic else padded_queries.shape[1]
-        updated = self.update(padded_queries, self.view(padded, present, num_queries=num_queries))
+        updated = self.update(padded_queries, self.view(padded, merged, num_queries=num_queries))
         return write_set(updated, query_mask, like=queries)
 
     def view(
         self,
         elements: Float[Tensor, "B N E"],
-        mask: Bool[Tensor, "B N"] | None,
+        mask: Presence | None,
         *,
         num_queries: int | None,
         num_steps: int = 1,
@@ -161,7 +165,7 @@ class MultiheadAttentionBlock(nn.Module):
         return attention_weights(upcast_half(self.query_map(queries)), view)
 
     def summarize(
-        self, queries: Float[Tensor, "B K Q"], elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None = None
+        self, queries: Float[Tensor, "B K Q"], elements: Float[Tensor, "B N E"], mask: Presence | None = None
     ) -> AttentionState:
         """Return the softmax statistics of a part of a set for these queries; those of all parts merge."""
         projected = upcast_half(self.query_map(queries))
