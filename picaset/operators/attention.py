@@ -46,7 +46,7 @@ Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features 
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -69,9 +69,11 @@ def private_operator(name: str) -> Any:
 
 
 def requires_plain_equation() -> bool:
-    """Whether a trace or a function transform is active, which needs differentiable operations."""
-    if torch.compiler.is_compiling():
+    """Whether a program is exported or traced, or a function transform is active, which need plain operations."""
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():
         return True
+    if torch.compiler.is_compiling():
+        return False
     transforms_active: Any = getattr(cast(Any, torch)._C, "_are_functorch_transforms_active", None)
     return transforms_active is None or transforms_active()
 
@@ -173,7 +175,13 @@ def softmax_attention(
 ) -> Float[Tensor, "B H M d"]:
     """Attend to the present elements, with the blocked kernel where possible; the result of an empty set is zero."""
     needs_gradient = mask is not None and mask.requires_grad  # the kernels have none for weights
-    if requires_plain_equation() or needs_gradient or queries.device.type != "cpu" or queries.shape[2] == 0:
+    if (
+        torch.compiler.is_compiling()
+        or requires_plain_equation()
+        or needs_gradient
+        or queries.device.type != "cpu"
+        or queries.shape[2] == 0
+    ):
         return plain_attention(queries, keys, values, mask)
     if private_operator(FLASH_FORWARD) is None or private_operator(FLASH_BACKWARD) is None:
         return plain_attention(queries, keys, values, mask)
@@ -212,6 +220,16 @@ ROWS_IN_CACHE = 8192
 """Number of elements, over all sets, in one chunk of the backward pass."""
 
 
+def stores_weights(queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"]) -> bool:
+    """Whether the problem is so small that its weights are stored."""
+    return elements.shape[0] * queries.shape[1] * elements.shape[1] <= MAX_STORED_WEIGHTS
+
+
+def keeps_dtype(elements: Tensor) -> bool:
+    """Whether products with the elements are computed in their dtype; otherwise half precision becomes float32."""
+    return False
+
+
 def softmax_mean(
     queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Presence | None
 ) -> tuple[Float[Tensor, "B M E"], Float[Tensor, "B M N"] | Float[Tensor, "B M"]]:
@@ -219,31 +237,11 @@ def softmax_mean(
 
     Also return what the backward pass needs: the weights (B, M, N), or the log of the denominators (B, M).
     """
-    if elements.shape[0] * queries.shape[1] * elements.shape[1] > MAX_STORED_WEIGHTS:
+    if not stores_weights(queries, elements):
         return blocked_mean(queries, elements, mask)
     scores = torch.bmm(queries, elements.transpose(1, 2))
     weights = scores.softmax(dim=-1) if mask is None else softmax_over_present(scores[:, None], mask)[:, 0]
     return torch.bmm(weights, elements), weights
-
-
-def backward_from_weights(
-    queries: Float[Tensor, "B M E"],
-    elements: Float[Tensor, "B N E"],
-    weights: Float[Tensor, "B M N"],
-    grad_mean: Float[Tensor, "B M E"],
-    grad_elements: Float[Tensor, "B N E"] | None,
-    *,
-    accumulate: bool,
-) -> Float[Tensor, "B M E"]:
-    """Return the gradient of the queries from stored weights.
-
-    The gradient of the elements is written into ``grad_elements``, or added to it if ``accumulate`` is set.
-    """
-    grad_scores = softmax_backward(torch.bmm(grad_mean, elements.transpose(1, 2)), weights)
-    if grad_elements is not None:
-        torch.baddbmm(grad_elements, weights.transpose(1, 2), grad_mean, beta=int(accumulate), out=grad_elements)
-        grad_elements.baddbmm_(grad_scores.transpose(1, 2), queries)
-    return torch.bmm(grad_scores, elements)
 
 
 def backward_in_chunks(
@@ -257,7 +255,10 @@ def backward_in_chunks(
     *,
     accumulate: bool,
 ) -> Float[Tensor, "B M E"]:
-    """Like ``backward_from_weights``, with weights recomputed chunk by chunk from the log of the denominators."""
+    """Return the gradient of the queries, with weights recomputed chunk by chunk from the log of the denominators.
+
+    The gradient of the elements is written into ``grad_elements``, or added to it if ``accumulate`` is set.
+    """
     sets, count, _ = elements.shape
     num_queries = queries.shape[1]
     left = torch.cat([queries, grad_mean], dim=1)  # (B, 2M, E)
@@ -279,53 +280,6 @@ def backward_in_chunks(
             grad_chunk = grad_elements[:, start : start + size]
             torch.baddbmm(grad_chunk, products.transpose(1, 2), right, beta=int(accumulate), out=grad_chunk)
     return grad_queries
-
-
-class Absorbed(NamedTuple):
-    """A set and the key and value maps through which it is attended to."""
-
-    elements: Float[Tensor, "B N E"]
-    key_weight: Float[Tensor, "H d E"]
-    value_weight: Float[Tensor, "H d E"]
-    value_bias: Float[Tensor, "#B 1 D"]
-    """Bias of the value map; zero for an empty set."""
-
-
-def absorbed_attention(
-    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Presence | None, scale: float
-) -> tuple[Float[Tensor, "B K D"], Absorbed]:
-    """Return the heads, and the set to pass to the next step, so that gradients accumulate in place."""
-    if requires_plain_equation() or (mask is not None and mask.requires_grad):
-        return plain_absorbed_attention(queries, absorbed, mask, scale), absorbed
-    if not (torch.is_grad_enabled() and (queries.requires_grad or any(part.requires_grad for part in absorbed))):
-        return forward(queries, absorbed, mask, scale)[0], absorbed
-    heads, elements, key_weight, value_weight = cast(Any, AbsorbedAttention).apply(queries, *absorbed, mask, scale)
-    # Outputs of the function require a gradient, so inputs that require none are passed on themselves.
-    return heads, Absorbed(
-        elements if absorbed.elements.requires_grad else absorbed.elements,
-        key_weight if absorbed.key_weight.requires_grad else absorbed.key_weight,
-        value_weight if absorbed.value_weight.requires_grad else absorbed.value_weight,
-        absorbed.value_bias,
-    )
-
-
-def plain_absorbed_attention(
-    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Presence | None, scale: float
-) -> Float[Tensor, "B K D"]:
-    """Return the heads by operations that torch can trace, transform and differentiate any number of times."""
-    elements = absorbed.elements
-    folded = absorb(queries, absorbed.key_weight, scale).expand(elements.shape[0], -1, -1)
-    mean = plain_attention(folded[:, None], elements[:, None], elements[:, None], mask)[:, 0]
-    return project(mean, absorbed.value_weight) + absorbed.value_bias
-
-
-def forward(
-    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Presence | None, scale: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the heads; and folded queries, mean and softmax statistics for the backward pass."""
-    folded = absorb(queries, absorbed.key_weight, scale).expand(absorbed.elements.shape[0], -1, -1)
-    mean, softmax = softmax_mean(folded, absorbed.elements, mask)
-    return project(mean, absorbed.value_weight).add_(absorbed.value_bias), folded, mean, softmax
 
 
 def absorb(queries: Float[Tensor, "B K D"], key_weight: Float[Tensor, "H d E"], scale: float) -> Float[Tensor, "B M E"]:
@@ -365,74 +319,6 @@ def unfold(folded: Float[Tensor, "B M E"], num_heads: int) -> Float[Tensor, "H B
     return folded.reshape(sets, num_heads, count, features).transpose(0, 1).reshape(num_heads, sets * count, features)
 
 
-class AbsorbedAttention(torch.autograd.Function):
-    """Autograd function of ``absorbed_attention``."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Any:
-        queries, elements, keys, values, bias, mask, scale = inputs
-        heads, folded, mean, softmax = forward(queries, Absorbed(elements, keys, values, bias), mask, scale)
-        ctx.set_materialize_grads(False)
-        ctx.scale = scale
-        ctx.save_for_backward(queries, elements, keys, values, bias, mask, folded, mean, softmax)
-        return heads, elements.view_as(elements), keys.view_as(keys), values.view_as(values)
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        grad_heads, *later = grad_outputs  # ``later``: gradients of elements and maps from the steps after this one
-        queries, elements, keys, values, bias, mask, folded, mean, softmax = ctx.saved_tensors
-        need = ctx.needs_input_grad
-        if grad_heads is None:
-            return None, *later, None, None, None
-        if torch.is_grad_enabled():  # the gradient itself will be differentiated
-            output = plain_absorbed_attention(queries, Absorbed(elements, keys, values, bias), mask, ctx.scale)
-            grads = differentiable_gradients(output, (queries, elements, keys, values, bias), need, grad_heads)
-            return *(add_gradients(*pair) for pair in zip(grads, (None, *later, None), strict=True)), None, None
-        sets, num_heads, count = len(elements), len(keys), queries.shape[1]
-        grad_by_head = by_head(grad_heads, num_heads)  # (H, B K, d)
-        grad_mean = fold(torch.bmm(grad_by_head, values), sets, count)  # (B, M, E)
-        accumulate = later[0] is not None
-        grad_elements = None
-        if need[1]:
-            grad_elements = later[0].contiguous() if accumulate else torch.empty_like(elements)
-        if softmax.dim() == 3:
-            grad_folded = backward_from_weights(
-                folded, elements, softmax, grad_mean, grad_elements, accumulate=accumulate
-            )
-        else:
-            grad_folded = backward_in_chunks(
-                folded, elements, mask, mean, softmax, grad_mean, grad_elements, accumulate=accumulate
-            )
-        if len(queries) < sets:  # all sets share the queries
-            grad_folded = grad_folded.sum(dim=0, keepdim=True)
-        grad_absorbed = unfold(grad_folded, num_heads)  # (H, R, E)
-        grad_queries = join(torch.bmm(grad_absorbed, keys.transpose(1, 2)), len(queries), count)
-        return (
-            grad_queries.mul_(ctx.scale) if need[0] else None,
-            grad_elements,
-            add_product(later[1], by_head(queries * ctx.scale, num_heads), grad_absorbed) if need[2] else None,
-            add_product(later[2], grad_by_head, unfold(mean, num_heads)) if need[3] else None,
-            grad_heads.sum_to_size(bias.shape) if need[4] else None,
-            None,
-            None,
-        )
-
-
-def add_product(
-    total: Tensor | None, left: Float[Tensor, "H R d"], right: Float[Tensor, "H R E"]
-) -> Float[Tensor, "H d E"]:
-    """Add ``left^T right`` to the gradient from later steps, in place: no other graph refers to that buffer."""
-    left = left.transpose(1, 2)
-    return torch.bmm(left, right) if total is None else total.contiguous().baddbmm_(left, right)
-
-
-def add_gradients(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    """Add two gradients, of which None is zero."""
-    if first is None or second is None:
-        return second if first is None else first
-    return first + second
-
-
 Order = Literal["project", "absorb"]
 
 NARROW_HEAD = 16
@@ -462,45 +348,56 @@ class ProjectedSet:
         return split_heads(queries * self.scale, self.keys.shape[1])
 
 
-@dataclass
+@dataclass(frozen=True)
 class AbsorbedSet:
     """A set as its elements, with the key map applied to the queries and the value map to the mean."""
 
-    absorbed: Absorbed
+    elements: Float[Tensor, "B N E"]
+    key_map: nn.Linear
+    value_map: nn.Linear
     mask: Presence | None
+    num_heads: int
     scale: float
 
     def scores(self, queries: Float[Tensor, "#B K D"]) -> Float[Tensor, "B H K N"]:
         """Return the scaled products of queries and keys."""
-        folded = self.queries(queries) @ self.absorbed.elements.transpose(1, 2)  # (B, M, N): one product for all heads
-        return self.by_head(folded)
+        # (B, M, N): one product for all heads
+        return self.by_head(self.queries(queries) @ upcast_half(self.elements).transpose(1, 2))
 
     def attend(self, queries: Float[Tensor, "#B K D"]) -> Float[Tensor, "B K D"]:
-        """Return the heads, concatenated; the next call adds its gradients to the same buffers."""
-        heads, self.absorbed = absorbed_attention(queries, self.absorbed, self.mask, self.scale)
-        return heads
+        """Return the heads, concatenated, by the plain equation."""
+        elements = upcast_half(self.elements)
+        folded = self.queries(queries).expand(elements.shape[0], -1, -1)[:, None]
+        mean = plain_attention(folded, elements[:, None], elements[:, None], self.mask)[:, 0]
+        bias = self.value_bias()
+        return self.project(mean) + (bias if self.mask is None else bias * self.mask.any(dim=1)[:, None, None])
 
     def summarize(self, queries: Float[Tensor, "B K D"]) -> AttentionState:
         """Return the softmax statistics of the elements; those of the parts of a set merge."""
-        elements = self.absorbed.elements
+        elements = upcast_half(self.elements)
         folded = self.queries(queries) @ elements.transpose(1, 2)
         state = AttentionState.of(folded[:, None], elements[:, None], self.mask)
         return AttentionState(*(self.by_head(part[:, 0]) for part in state))
 
     def finish(self, state: AttentionState) -> Float[Tensor, "B K D"]:
         """Return the heads from the state of the whole set."""
-        heads = project(state.mean().flatten(1, 2), self.absorbed.value_weight)
-        return heads + self.absorbed.value_bias * state.seen()[:, 0, :1]
+        return self.project(state.mean().flatten(1, 2)) + self.value_bias() * state.seen()[:, 0, :1]
 
     def queries(self, queries: Float[Tensor, "B K D"]) -> Float[Tensor, "B M E"]:
         """Return the scaled queries of all heads, mapped to the space of the elements."""
-        return absorb(queries, self.absorbed.key_weight, self.scale)
+        return absorb(queries, upcast_half(self.key_map.weight).unflatten(0, (self.num_heads, -1)), self.scale)
+
+    def project(self, mean: Float[Tensor, "B M E"]) -> Float[Tensor, "B K D"]:
+        """Apply the value map of each head to its means, without the bias."""
+        return project(mean, upcast_half(self.value_map.weight).unflatten(0, (self.num_heads, -1)))
+
+    def value_bias(self) -> Float[Tensor, " D"]:
+        """Return the bias of the values; the key bias cancels in the softmax, but gets a gradient, of zero."""
+        return upcast_half(self.value_map.bias + 0 * self.key_map.bias)  # distributed training waits for every gradient
 
     def by_head(self, folded: Float[Tensor, "B M X"]) -> Float[Tensor, "B H K X"]:
         """Separate the heads."""
-        sets, rows, columns = folded.shape
-        heads = self.absorbed.key_weight.shape[0]
-        return folded.reshape(sets, heads, rows // heads, columns)
+        return folded.unflatten(1, (self.num_heads, -1))
 
 
 SetView = ProjectedSet | AbsorbedSet
@@ -533,18 +430,12 @@ def view_set(
 ) -> SetView:
     """Return a set, with its key and value map, for the given order of evaluation.
 
-    Half precision is converted to float32 here, so that scores and sums are computed in float32.
+    Half precision is converted to float32 here or on use, so that scores and sums are computed in float32.
     """
     if order == "project":
         keys, values = (split_heads(upcast_half(layer(elements)), num_heads) for layer in (key_map, value_map))
         return ProjectedSet(keys, values, mask, scale)
-    per_head = (num_heads, key_map.out_features // num_heads, key_map.in_features)
-    # The key bias cancels in the softmax, but needs a gradient, of zero: distributed training waits for it.
-    bias = upcast_half(value_map.bias + 0 * key_map.bias)[None, None]
-    if mask is not None:
-        bias = bias * mask.any(dim=1)[:, None, None]
-    key_weight, value_weight = (upcast_half(layer.weight).reshape(per_head) for layer in (key_map, value_map))
-    return AbsorbedSet(Absorbed(upcast_half(elements), key_weight, value_weight, bias), mask, scale)
+    return AbsorbedSet(elements, key_map, value_map, mask, num_heads, scale)
 
 
 def cheapest_order(

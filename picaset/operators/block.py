@@ -21,8 +21,19 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_num_heads, check_positive
-from picaset.operators.attention import AbsorbedSet, Order, SetView, attend, attention_weights, cheapest_order, view_set
+from picaset.operators.attention import (
+    AbsorbedSet,
+    Order,
+    SetView,
+    attend,
+    attention_weights,
+    cheapest_order,
+    requires_plain_equation,
+    view_set,
+)
 from picaset.operators.base import read_set, write_set
+from picaset.operators.fused import Form as FusedForm
+from picaset.operators.fused import attend_in_steps
 from picaset.operators.state import AttentionState, Presence, upcast_half, without_autocast
 from picaset.sets import SetBatch
 
@@ -94,6 +105,7 @@ class MultiheadAttentionBlock(nn.Module):
         self.form = form
         self.residual = residual
         self.feed_forward = feed_forward
+        self.scale = 1 / math.sqrt(dim // num_heads if form == "paper" else dim)
         self.query_map = nn.Linear(dim_queries, dim)
         self.key_map = nn.Linear(dim_elements, dim)
         self.value_map = nn.Linear(dim_elements, dim)
@@ -138,27 +150,58 @@ class MultiheadAttentionBlock(nn.Module):
 
         ``num_queries=None`` means one query per element; ``order`` overrides the cheapest order.
         """
-        order = order or cheapest_order(
-            num_queries=num_queries,
-            num_heads=self.num_heads,
-            dim_elements=self.dim_elements,
-            dim=self.dim,
-            num_steps=num_steps,
-        )
+        order = order or self.cheapest_order(num_queries=num_queries, num_steps=num_steps)
         return view_set(
             elements,
             mask,
             key_map=self.key_map,
             value_map=self.value_map,
             num_heads=self.num_heads,
-            scale=1 / math.sqrt(self.dim // self.num_heads if self.form == "paper" else self.dim),
+            scale=self.scale,
             order=order,
+        )
+
+    def cheapest_order(self, *, num_queries: int | None, num_steps: int = 1) -> Order:
+        """Return the cheapest order for ``num_queries`` queries in each of ``num_steps`` steps."""
+        return cheapest_order(
+            num_queries=num_queries,
+            num_heads=self.num_heads,
+            dim_elements=self.dim_elements,
+            dim=self.dim,
+            num_steps=num_steps,
         )
 
     def update(self, queries: Float[Tensor, "#B K Q"], view: SetView) -> Float[Tensor, "B K D"]:
         """Update the queries by attending to the set; queries shared by all sets may be a batch of one."""
+        if isinstance(view, AbsorbedSet) and self.is_fused(view.mask):
+            return self.attend_in_steps(queries, view.elements, view.mask, num_steps=1)
         projected = self.query_map(queries)  # (B, K, D)
         return self.combine(queries, projected, attend(upcast_half(projected), view))
+
+    def attend_in_steps(
+        self, queries: Float[Tensor, "#B K Q"], elements: Tensor | SetBatch, mask: Presence | None, *, num_steps: int
+    ) -> Float[Tensor, "B K D"]:
+        """Update the queries ``num_steps`` times in the absorbed order, as one autograd node (fused.py)."""
+        norm = isinstance(self.attended_norm, nn.LayerNorm)
+        form = FusedForm(
+            self.num_heads, num_steps, self.scale, self.form == "paper", self.residual, self.feed_forward, norm
+        )
+        parameters = [part for name in form.layers() for part in (getattr(self, name).weight, getattr(self, name).bias)]
+        return attend_in_steps(queries, elements, mask, parameters, form)
+
+    def is_fused(self, mask: Presence | None) -> bool:
+        """Whether attention in the absorbed order is one autograd node: not in exported programs and transforms.
+
+        Nor if weights of elements need a gradient, nor if a layer was replaced or has hooks.
+        """
+        if requires_plain_equation() or (mask is not None and mask.requires_grad):
+            return False
+        layers = self._modules.values()
+        return all(
+            type(layer) in (nn.Linear, nn.LayerNorm, nn.Identity)
+            and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)  # pyright: ignore
+            for layer in layers
+        )
 
     def weights(self, queries: Float[Tensor, "#B K Q"], view: SetView) -> Float[Tensor, "B H K N"]:
         """Return the attention weights of each head."""

@@ -38,6 +38,13 @@ class Bucket:
     """True where the batch has an element, also of weight zero; None if it has everywhere."""
     rows: Int[Tensor, " present"]
     """Positions of the present elements in the batch."""
+    start: int | None = None
+    """Position of the first element, if the elements are consecutive and need no padding."""
+
+    def view_of(self, values: Float[Tensor, "total X"]) -> Float[Tensor, "b n X"] | None:
+        """Return the rows of a packed tensor that belong to this bucket as a view; None if that needs a copy."""
+        sets, size, _ = self.elements.shape
+        return None if self.start is None else values[self.start : self.start + sets * size].view(sets, size, -1)
 
 
 def pool_in_buckets(batch: SetBatch, operator: Operator) -> Float[Tensor, "B ..."]:
@@ -124,7 +131,7 @@ def pad_together(batch: SetBatch, sets: Int[Tensor, " b"], rows: Int[Tensor, " p
     if len(rows) == len(sets) * largest > 0 and int(rows[-1] - rows[0]) == len(rows) - 1:
         contiguous = batch.elements[int(rows[0]) : int(rows[-1]) + 1]
         weights = None if batch.weights is None else batch.weights[rows].reshape(len(sets), largest)
-        return weighted_bucket(sets, contiguous.reshape(len(sets), largest, width), None, weights, rows)
+        return weighted_bucket(sets, contiguous.reshape(len(sets), largest, width), None, weights, rows, int(rows[0]))
     # A maximum over no elements is undefined, so there is at least one absent element.
     mask = torch.arange(max(largest, 1), device=sets.device) < sizes[:, None]
     padded = batch.elements.new_zeros(*mask.shape, width)
@@ -136,10 +143,12 @@ def pad_together(batch: SetBatch, sets: Int[Tensor, " b"], rows: Int[Tensor, " p
     return weighted_bucket(sets, padded, None if bool(mask.all()) else mask, weights, rows)
 
 
-def weighted_bucket(sets: Tensor, padded: Tensor, slots: Tensor | None, weights: Tensor | None, rows: Tensor) -> Bucket:
+def weighted_bucket(
+    sets: Tensor, padded: Tensor, slots: Tensor | None, weights: Tensor | None, rows: Tensor, start: int | None = None
+) -> Bucket:
     """Return a bucket whose mask includes the weights, and whose elements of weight zero are zero."""
     if weights is None:
-        return Bucket(sets, padded, slots, slots, rows)
+        return Bucket(sets, padded, slots, slots, rows, start)
     mask = presence(slots, weights, padded)
     assert mask is not None
-    return Bucket(sets, padded.masked_fill(mask[..., None] == 0, 0.0), mask, slots, rows)
+    return Bucket(sets, padded.masked_fill(mask[..., None] == 0, 0.0), mask, slots, rows, start)

@@ -88,6 +88,28 @@ class PicasoPool(CascadePool):
             for _ in range(1 if share else num_steps)
         )
 
+    def forward(
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
+    ) -> Float[Tensor, "B K D"]:
+        if not isinstance(elements, SetBatch) or not self.is_fused(elements.weights):
+            return super().forward(elements, mask, weights)
+        check_input_set(self, elements, mask, weights)
+        return self.block(0).attend_in_steps(self.templates[None], elements, None, num_steps=self.num_steps)
+
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B K D"]:
+        if not self.is_fused(mask):
+            return super().pool(elements, mask)
+        return self.block(0).attend_in_steps(self.templates[None], elements, mask, num_steps=self.num_steps)
+
+    def is_fused(self, mask: Presence | None) -> bool:
+        """Whether all steps are one autograd node: with one block, if the absorbed order is the cheapest."""
+        block = self.block(0)
+        order = self.order or block.cheapest_order(num_queries=self.templates.shape[0], num_steps=self.num_steps)
+        return len(self.blocks) == 1 and order == "absorb" and block.is_fused(mask)
+
     def begin(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> CascadeStep:
         return CascadeStep(self.templates[None], (elements, mask, self.view(elements, mask, index=0)))
 

@@ -137,7 +137,7 @@ class SlotAttention(CascadePool):
     def compete(
         self, slots: Float[Tensor, "B K E"], keys: Float[Tensor, "B N E"], mask: Presence | None
     ) -> Float[Tensor, "B K N"]:
-        """Return the share of each slot in each element; over the slots, they sum to its weight (plus ``epsilon`` each)."""
+        """Return the share of each slot in each element; they sum to its weight (plus ``epsilon`` each)."""
         queries = upcast_half(self.query_map(self.slot_norm(slots))) / math.sqrt(keys.shape[-1])
         shares = (queries @ keys.transpose(1, 2)).softmax(dim=1) + self.epsilon  # (B, K, N)
         if mask is None or mask.dtype is torch.bool:
