@@ -15,7 +15,7 @@ size of its largest set, so batches of sets of similar size keep the padding sma
 Dimensions:  B sets   N elements of the largest set   D features   total elements of all sets
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, SupportsIndex, cast
@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import register_pytree_node
 from torch.utils.data import (
     Sampler,
     default_collate,  # pyright: ignore[reportUnknownVariableType]
@@ -193,6 +194,21 @@ class SetBatch:
             f"SetBatch({len(self)} {'set' if len(self) == 1 else 'sets'} of {span} elements, "
             f"{self.elements.shape[1]} features, {dtype}, {self.elements.device})"
         )
+
+
+def flatten_batch(batch: SetBatch) -> tuple[list[Any], None]:
+    return [batch.elements, batch.offsets, batch.weights], None
+
+
+def unflatten_batch(leaves: Iterable[Any], _: Any) -> SetBatch:
+    """Return a batch of any leaves without checking them: a trace has tensors without values, and tests have none."""
+    batch = object.__new__(SetBatch)
+    for name, leaf in zip(("elements", "offsets", "weights"), leaves, strict=True):
+        object.__setattr__(batch, name, leaf)
+    return batch
+
+
+register_pytree_node(SetBatch, flatten_batch, unflatten_batch, serialized_type_name="picaset.SetBatch")
 
 
 def offsets_from_sizes(sizes: Int[Tensor, " B"]) -> Int[Tensor, " B_plus_1"]:

@@ -44,13 +44,15 @@ buffer each.
 Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features of an element   M = H K
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from picaset.operators.state import AttentionState, Presence, softmax_over_present, upcast_half, without_autocast
 
@@ -60,6 +62,7 @@ SMALLEST_PART = 2048
 FLASH_FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 FLASH_BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
 SOFTMAX_BACKWARD = "_softmax_backward_data"
+EFFICIENT_FORWARD = "_scaled_dot_product_efficient_attention"
 
 
 @cache
@@ -76,6 +79,17 @@ def requires_plain_equation() -> bool:
         return False
     transforms_active: Any = getattr(cast(Any, torch)._C, "_are_functorch_transforms_active", None)
     return transforms_active is None or transforms_active()
+
+
+class DeviceKernel(NamedTuple):
+    """Absorbed attention on one kind of device: the functions ``blocked_mean`` and ``backward_in_chunks`` there."""
+
+    forward: Callable[..., tuple[Tensor, Tensor]]
+    backward: Callable[..., Tensor]
+
+
+DEVICE_KERNELS = dict[str, DeviceKernel]()
+"""Kernels by type of device, such as ``"cuda"``; the functions of this file serve all others."""
 
 
 def plain_attention(
@@ -97,8 +111,8 @@ def blocked_mean(
     and a part for the remainder, which are merged by their denominators.
     """
     sets, count, width = elements.shape
-    parts = torch.get_num_threads() // max(sets, 1)
-    if elements.device.type != "cpu" or parts < 2 or count < SMALLEST_PART * parts:
+    parts = num_workers(elements.device) // max(sets, 1)
+    if parts < 2 or count < SMALLEST_PART * parts:
         mean, log = blocked_attention(queries[:, None], elements[:, None], elements[:, None], mask)
         return mean[:, 0], log[:, 0]
     size = count // parts
@@ -117,6 +131,13 @@ def blocked_mean(
     return (weights[..., None] * means).sum(dim=1), torch.where(empty, torch.inf, log)
 
 
+def num_workers(device: torch.device) -> int:
+    """Return how many sets, or parts of sets, a device attends to at the same time."""
+    if device.type == "cpu":
+        return torch.get_num_threads()
+    return 2 * torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
 def blocked_attention(
     queries: Float[Tensor, "B H M d"],
     keys: Float[Tensor, "B H N d"],
@@ -129,14 +150,24 @@ def blocked_attention(
 
 def blocked(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the mean and the log of the denominator; zero and +inf for an empty set, so that its weights are zero."""
-    flash_forward = private_operator(FLASH_FORWARD)
+    flash_forward, efficient_forward = private_operator(FLASH_FORWARD), private_operator(EFFICIENT_FORWARD)
+    bias = additive_mask(mask, queries)
     if queries.device.type == "cpu" and flash_forward is not None:
-        bias = additive_mask(mask, queries)
         mean, log = flash_forward(queries, keys, values, 0.0, False, attn_mask=bias, scale=1.0)
         return mean, log if mask is None else log.masked_fill(~mask.any(dim=-1), torch.inf)
+    if queries.device.type == "cuda" and efficient_forward is not None:
+        if bias is not None:  # the kernel needs rows of aligned length
+            shape = (*queries.shape[:-1], keys.shape[-2])
+            bias = pad(bias, (0, -keys.shape[-2] % 16))[..., : keys.shape[-2]].expand(shape)
+        mean, log, *_ = efficient_forward(queries, keys, values, bias, True, scale=1.0)
+        log = log[..., : queries.shape[-2]]
+        if mask is None:
+            return mean, log
+        empty = ~mask.any(dim=-1)
+        return mean.masked_fill(empty[..., None], 0.0), log.masked_fill(empty, torch.inf)
     scores = queries @ keys.transpose(-2, -1)
-    if mask is not None:
-        scores += additive_mask(mask, queries)
+    if bias is not None:
+        scores += bias
     log = scores.logsumexp(dim=-1)
     log = log if mask is None else log.masked_fill(~mask.any(dim=-1), torch.inf)
     return (scores - log[..., None]).exp_() @ values, log
@@ -145,7 +176,7 @@ def blocked(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) 
 def additive_mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
     """Return what to add to the scores: the log of the weight of an element, zero without weights; -inf if absent."""
     if mask is None or mask.dtype is not torch.bool:
-        return None if mask is None else mask.log()
+        return None if mask is None else mask.log().to(like.dtype)
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(~mask, -torch.inf)
 
 
@@ -175,17 +206,27 @@ def softmax_attention(
 ) -> Float[Tensor, "B H M d"]:
     """Attend to the present elements, with the blocked kernel where possible; the result of an empty set is zero."""
     needs_gradient = mask is not None and mask.requires_grad  # the kernels have none for weights
-    if (
-        torch.compiler.is_compiling()
-        or requires_plain_equation()
-        or needs_gradient
-        or queries.device.type != "cpu"
-        or queries.shape[2] == 0
-    ):
+    if requires_plain_equation() or needs_gradient or queries.shape[2] == 0:
         return plain_attention(queries, keys, values, mask)
+    if queries.device.type != "cpu":
+        return attention_off_the_cpu(queries, keys, values, mask)
     if private_operator(FLASH_FORWARD) is None or private_operator(FLASH_BACKWARD) is None:
         return plain_attention(queries, keys, values, mask)
+    if torch.compiler.is_compiling():
+        return torch.ops.picaset.attention(queries, keys, values, mask)[0]
     return cast(Any, SoftmaxAttention).apply(queries, keys, values, mask)[0]
+
+
+def attention_off_the_cpu(queries: Tensor, keys: Tensor, values: Tensor, mask: Presence | None) -> Tensor:
+    """Attend to the present elements with torch's own attention, which selects a kernel for the device."""
+    if mask is None:
+        return scaled_dot_product_attention(queries, keys, values, scale=1.0)
+    # Kernels differ in what they return for an empty set, so it attends to its padding, and the result is set to zero.
+    empty = ~mask.any(dim=1)[:, None, None, None]
+    bias = additive_mask(mask[:, None, None, :], queries)
+    assert bias is not None
+    bias = bias.masked_fill(empty, 0.0).expand(-1, queries.shape[1], queries.shape[2], -1)
+    return scaled_dot_product_attention(queries, keys, values, attn_mask=bias, scale=1.0).masked_fill(empty, 0.0)
 
 
 class SoftmaxAttention(torch.autograd.Function):
@@ -208,10 +249,37 @@ class SoftmaxAttention(torch.autograd.Function):
         if torch.is_grad_enabled():  # the gradient itself will be differentiated
             output = plain_attention(queries, keys, values, mask)
             return *differentiable_gradients(output, (queries, keys, values), ctx.needs_input_grad, grad), None
-        bias = additive_mask(None if mask is None else mask[:, None, None, :], queries)
-        flash_backward = private_operator(FLASH_BACKWARD)
-        grads = flash_backward(grad, queries, keys, values, mean, log, 0.0, False, attn_mask=bias, scale=1.0)
-        return *grads, None
+        return *attention_backward(grad, queries, keys, values, mask, mean, log), None
+
+
+def attention_backward(
+    grad: Tensor, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, mean: Tensor, log: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of queries, keys and values with the blocked kernel."""
+    bias = additive_mask(None if mask is None else mask[:, None, None, :], queries)
+    flash_backward = private_operator(FLASH_BACKWARD)
+    return flash_backward(grad, queries, keys, values, mean, log, 0.0, False, attn_mask=bias, scale=1.0)
+
+
+def save_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs, *output)
+
+
+def differentiate_attention(ctx: Any, grad: Tensor, _: Any) -> Any:
+    return *torch.ops.picaset.attention_backward(grad, *ctx.saved_tensors), None
+
+
+# Operators for compiled code; torch derives the shapes that a trace needs from the functions themselves.
+library = torch.library.Library("picaset", "FRAGMENT")
+INPUTS = "Tensor queries, Tensor keys, Tensor values, Tensor? mask"
+library.define(f"attention({INPUTS}) -> (Tensor, Tensor)")
+library.define(f"attention_backward(Tensor grad, {INPUTS}, Tensor mean, Tensor log) -> (Tensor, Tensor, Tensor)")
+for name, kernel in (("attention", blocked_attention), ("attention_backward", attention_backward)):
+    library.impl(name, kernel, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"picaset::{name}", kernel, lib=library)
+torch.library.register_autograd(
+    "picaset::attention", differentiate_attention, setup_context=save_attention, lib=library
+)
 
 
 MAX_STORED_WEIGHTS = 2**20
@@ -222,26 +290,50 @@ ROWS_IN_CACHE = 8192
 
 def stores_weights(queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"]) -> bool:
     """Whether the problem is so small that its weights are stored."""
+    if elements.device.type in DEVICE_KERNELS or elements.dtype != queries.dtype:
+        return False
     return elements.shape[0] * queries.shape[1] * elements.shape[1] <= MAX_STORED_WEIGHTS
 
 
 def keeps_dtype(elements: Tensor) -> bool:
     """Whether products with the elements are computed in their dtype; otherwise half precision becomes float32."""
-    return False
+    return elements.dtype is torch.bfloat16 and elements.device.type == "cpu" and multiplies_bfloat16()
+
+
+@cache
+def multiplies_bfloat16() -> bool:
+    """Whether this processor has instructions for products in bfloat16."""
+    supported: Any = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return private_operator(FLASH_FORWARD) is not None and supported is not None and supported()
 
 
 def softmax_mean(
-    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Presence | None
+    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Presence | None, *, store: bool = True
 ) -> tuple[Float[Tensor, "B M E"], Float[Tensor, "B M N"] | Float[Tensor, "B M"]]:
     """Return the attention-weighted mean of the elements; zero for an empty set.
 
-    Also return what the backward pass needs: the weights (B, M, N), or the log of the denominators (B, M).
+    Also return what the backward pass needs: the weights (B, M, N) of a small problem, unless they may not be stored,
+    or the log of the denominators (B, M).
     """
-    if not stores_weights(queries, elements):
-        return blocked_mean(queries, elements, mask)
+    if elements.device.type in DEVICE_KERNELS:
+        return DEVICE_KERNELS[elements.device.type].forward(queries, elements, mask)
+    if not (store and stores_weights(queries, elements)):
+        mean, log = blocked_mean(queries.to(elements.dtype), elements, mask)
+        return mean.to(queries.dtype), log
     scores = torch.bmm(queries, elements.transpose(1, 2))
     weights = scores.softmax(dim=-1) if mask is None else softmax_over_present(scores[:, None], mask)[:, 0]
     return torch.bmm(weights, elements), weights
+
+
+def rows_of_chunk(queries: Float[Tensor, "B M E"]) -> int:
+    """Return the number of elements, over all sets, in one chunk of the backward pass.
+
+    On the CPU a chunk fits into the cache; on a GPU the products of a chunk take a sixteenth of the free memory.
+    """
+    if queries.device.type != "cuda":
+        return ROWS_IN_CACHE
+    free, _ = torch.cuda.mem_get_info(queries.device)
+    return max(free // (16 * 4 * queries.element_size() * queries.shape[1]), ROWS_IN_CACHE)
 
 
 def backward_in_chunks(
@@ -259,23 +351,27 @@ def backward_in_chunks(
 
     The gradient of the elements is written into ``grad_elements``, or added to it if ``accumulate`` is set.
     """
+    if elements.device.type in DEVICE_KERNELS:
+        backward = DEVICE_KERNELS[elements.device.type].backward
+        return backward(queries, elements, mask, mean, log, grad_mean, grad_elements, accumulate=accumulate)
     sets, count, _ = elements.shape
-    num_queries = queries.shape[1]
-    left = torch.cat([queries, grad_mean], dim=1)  # (B, 2M, E)
-    right = torch.cat([grad_mean, queries], dim=1)
+    num_queries, dtype = queries.shape[1], elements.dtype
+    left = torch.cat([queries, grad_mean], dim=1).to(dtype)  # (B, 2M, E)
+    right = torch.cat([grad_mean, queries], dim=1).to(dtype)
     log, correction = log[..., None], (grad_mean * mean).sum(dim=-1, keepdim=True)  # (B, M, 1) each
     grad_queries = torch.zeros_like(queries)
-    size = max(ROWS_IN_CACHE // max(sets, 1), 1)
+    size = max(rows_of_chunk(queries) // max(sets, 1), 1)
     for start in range(0, count, size):
         chunk = elements[:, start : start + size]
-        products = left @ chunk.transpose(1, 2)  # (B, 2M, n)
+        products = (left @ chunk.transpose(1, 2)).to(queries.dtype)  # (B, 2M, n)
         weights, grad_scores = products[:, :num_queries], products[:, num_queries:]
         weights.sub_(log)
         if mask is not None:
             weights += additive_mask(mask[:, None, start : start + size], weights)
         weights.exp_()
         grad_scores.sub_(correction).mul_(weights)
-        grad_queries.baddbmm_(grad_scores, chunk)
+        products = products.to(dtype)
+        grad_queries += products[:, num_queries:] @ chunk
         if grad_elements is not None:
             grad_chunk = grad_elements[:, start : start + size]
             torch.baddbmm(grad_chunk, products.transpose(1, 2), right, beta=int(accumulate), out=grad_chunk)

@@ -204,7 +204,7 @@ class PackedSets:
         mean, log = torch.empty_like(folded), folded.new_empty(folded.shape[:2])
         for bucket in self.buckets:
             own = folded[bucket.sets]
-            mean[bucket.sets], log[bucket.sets] = kernels.blocked_mean(own, bucket.elements, bucket.mask)
+            mean[bucket.sets], log[bucket.sets] = kernels.softmax_mean(own, bucket.elements, bucket.mask, store=False)
         return mean, log
 
     def pull_back(self, folded: Tensor, statistics: Tensor, mean: Tensor, grad_mean: Tensor, need: bool) -> Tensor:
@@ -469,7 +469,7 @@ def plain_rows(
 
 FORM = "int num_heads, int num_steps, float scale, bool paper, bool residual, bool feed_forward, bool norm"
 SETS = "Tensor queries, Tensor elements, Tensor? mask, Tensor? offsets, Tensor[] parameters"
-library = torch.library.Library("picaset", "DEF")
+library = torch.library.Library("picaset", "FRAGMENT")
 library.define(f"steps({SETS}, {FORM}) -> Tensor[]")
 library.define(f"steps_backward(Tensor grad, {SETS}, Tensor[] saved, {FORM}, bool need_elements) -> Tensor[]")
 
