@@ -46,7 +46,6 @@ Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
@@ -65,7 +64,6 @@ SOFTMAX_BACKWARD = "_softmax_backward_data"
 EFFICIENT_FORWARD = "_scaled_dot_product_efficient_attention"
 
 
-@cache
 def private_operator(name: str) -> Any:
     """Return a private operator of torch, or None if this version of torch does not have it."""
     return getattr(torch.ops.aten, name, None)
@@ -155,7 +153,8 @@ def blocked(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) 
     if queries.device.type == "cpu" and flash_forward is not None:
         mean, log = flash_forward(queries, keys, values, 0.0, False, attn_mask=bias, scale=1.0)
         return mean, log if mask is None else log.masked_fill(~mask.any(dim=-1), torch.inf)
-    if queries.device.type == "cuda" and efficient_forward is not None:
+    # Tensors without values take the way of a GPU, to check shapes where there is none.
+    if queries.device.type in ("cuda", "meta") and efficient_forward is not None:
         if bias is not None:  # the kernel needs rows of aligned length
             shape = (*queries.shape[:-1], keys.shape[-2])
             bias = pad(bias, (0, -keys.shape[-2] % 16))[..., : keys.shape[-2]].expand(shape)
@@ -297,14 +296,11 @@ def stores_weights(queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N
 
 def keeps_dtype(elements: Tensor) -> bool:
     """Whether products with the elements are computed in their dtype; otherwise half precision becomes float32."""
-    return elements.dtype is torch.bfloat16 and elements.device.type == "cpu" and multiplies_bfloat16()
+    return elements.dtype is torch.bfloat16 and elements.device.type == "cpu" and MULTIPLIES_BFLOAT16
 
 
-@cache
-def multiplies_bfloat16() -> bool:
-    """Whether this processor has instructions for products in bfloat16."""
-    supported: Any = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return private_operator(FLASH_FORWARD) is not None and supported is not None and supported()
+MULTIPLIES_BFLOAT16: bool = getattr(torch.cpu, "_is_avx512_bf16_supported", bool)()
+"""Whether this processor has instructions for products in bfloat16."""
 
 
 def softmax_mean(
@@ -404,6 +400,8 @@ def join(heads: Float[Tensor, "H BK d"], sets: int, count: int) -> Float[Tensor,
 
 def fold(heads: Float[Tensor, "H BK E"], sets: int, count: int) -> Float[Tensor, "B M E"]:
     """Stack the heads of each set as rows, for one product with its elements."""
+    if count == 1:
+        return heads.transpose(0, 1)
     num_heads, _, features = heads.shape
     return heads.view(num_heads, sets, count, features).transpose(0, 1).reshape(sets, num_heads * count, features)
 
@@ -412,6 +410,8 @@ def unfold(folded: Float[Tensor, "B M E"], num_heads: int) -> Float[Tensor, "H B
     """Separate the heads again; the inverse of ``fold``."""
     sets, rows, features = folded.shape
     count = rows // num_heads
+    if count == 1:
+        return folded.transpose(0, 1)
     return folded.reshape(sets, num_heads, count, features).transpose(0, 1).reshape(num_heads, sets * count, features)
 
 

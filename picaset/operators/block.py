@@ -14,7 +14,7 @@ Dimensions:  B sets   N elements   K queries   D features inside   H heads   d =
 """
 
 import math
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, cast
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -186,7 +186,9 @@ class MultiheadAttentionBlock(nn.Module):
         form = FusedForm(
             self.num_heads, num_steps, self.scale, self.form == "paper", self.residual, self.feed_forward, norm
         )
-        parameters = [part for name in form.layers() for part in (getattr(self, name).weight, getattr(self, name).bias)]
+        modules = self._modules  # attributes of a module are slow to look up, which matters for small sets
+        layers = [cast(nn.Linear, modules[name]) for name in form.layers()]
+        parameters = [part for layer in layers for part in (layer.weight, layer.bias)]
         return attend_in_steps(queries, elements, mask, parameters, form)
 
     def is_fused(self, mask: Presence | None) -> bool:
@@ -196,12 +198,11 @@ class MultiheadAttentionBlock(nn.Module):
         """
         if requires_plain_equation() or (mask is not None and mask.requires_grad):
             return False
-        layers = self._modules.values()
-        return all(
-            type(layer) in (nn.Linear, nn.LayerNorm, nn.Identity)
-            and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)  # pyright: ignore
-            for layer in layers
-        )
+        for layer in self._modules.values():
+            hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks  # pyright: ignore
+            if hooks or type(layer) not in (nn.Linear, nn.LayerNorm, nn.Identity):
+                return False
+        return True
 
     def weights(self, queries: Float[Tensor, "#B K Q"], view: SetView) -> Float[Tensor, "B H K N"]:
         """Return the attention weights of each head."""

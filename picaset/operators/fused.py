@@ -25,16 +25,7 @@ from torch import Tensor
 from torch.nn.functional import layer_norm, linear
 
 from picaset.operators import attention as kernels
-from picaset.operators.attention import (
-    absorb,
-    by_head,
-    differentiable_gradients,
-    fold,
-    join,
-    plain_attention,
-    project,
-    unfold,
-)
+from picaset.operators.attention import absorb, differentiable_gradients, fold, plain_attention, project, unfold
 from picaset.operators.buckets import present_rows, split_into_buckets
 from picaset.operators.state import Presence, upcast_half, without_autocast
 from picaset.sets import SetBatch
@@ -261,15 +252,17 @@ def forward_steps(
     p = layers_of(parameters, form)
     key_weight, value_weight = maps_by_head(p, form)
     transposed = {name: weight.t() for name, (weight, _) in p.items() if weight.dim() == 2}
-    value_bias = p["value_map"][1].view(form.num_heads, 1, -1)
-    count, shape, saved = queries.shape[1], (sets.num_sets * queries.shape[1], -1), list[Tensor]()
+    value_bias, width = p["value_map"][1], key_weight.shape[1]
+    count, saved = queries.shape[1], list[Tensor]()
+    shape = (sets.num_sets * count, len(value_bias))
     rows = queries.reshape(-1, queries.shape[2])
     for _ in range(form.num_steps):
         scaled = torch.addmm(p["query_map"][1], rows, transposed["query_map"], beta=form.scale, alpha=form.scale)
-        folded = fold(torch.bmm(by_head(scaled[None], form.num_heads), key_weight), len(rows) // count, count)
+        queries_by_head = scaled.view(-1, form.num_heads, width).transpose(0, 1)
+        folded = fold(torch.bmm(queries_by_head, key_weight), len(rows) // count, count)
         mean, statistics = sets.attend(folded)
-        heads = torch.baddbmm(value_bias, unfold(mean, form.num_heads), value_weight.transpose(1, 2))
-        attended = join(heads, 1, shape[0])[0]
+        heads = torch.bmm(unfold(mean, form.num_heads), value_weight.transpose(1, 2))
+        attended = heads.transpose(0, 1).reshape(shape).add_(value_bias)
         if sets.nonempty is not None:
             attended.view(sets.num_sets, -1).mul_(sets.nonempty[:, None])
         saved += [scaled, folded, mean, statistics, attended]
@@ -317,7 +310,7 @@ def backward_steps(
     """Return the gradients of the queries and the parameters from that of the result, (R, D); ``sets`` has the rest."""
     p, stack = layers_of(parameters, form), list(saved)
     key_weight, value_weight = maps_by_head(p, form)
-    num_sets, count = sets.num_sets, queries.shape[1]
+    num_sets, count, width = sets.num_sets, queries.shape[1], key_weight.shape[1]
     pairs: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in p}
     nonempty = None if sets.nonempty is None else sets.nonempty[:, None, None]
 
@@ -369,14 +362,14 @@ def backward_steps(
             grad = grad @ p["output_map"][0]
         grad_heads = grad if nonempty is None else (grad.view(num_sets, count, -1) * nonempty).flatten(0, 1)
 
-        grad_by_head = by_head(grad_heads[None], form.num_heads)  # (H, R, d)
+        grad_by_head = grad_heads.view(-1, form.num_heads, width).transpose(0, 1)  # (H, R, d)
         grad_mean = fold(torch.bmm(grad_by_head, value_weight), num_sets, count)
         grad_folded = sets.pull_back(folded, statistics, mean, grad_mean, need_elements)  # (B, M, E)
         grad_folded = grad_folded.sum(dim=0, keepdim=True) if shared else grad_folded
         grad_absorbed = unfold(grad_folded, form.num_heads)  # (H, R, E)
         pairs["value_map"].append((grad_by_head, unfold(mean, form.num_heads)))
-        pairs["key_map"].append((by_head(scaled[None], form.num_heads), grad_absorbed))
-        grad_scaled = join(torch.bmm(grad_absorbed, key_weight.transpose(1, 2)), 1, len(rows))[0]
+        pairs["key_map"].append((scaled.view(-1, form.num_heads, width).transpose(0, 1), grad_absorbed))
+        grad_scaled = torch.bmm(grad_absorbed, key_weight.transpose(1, 2)).transpose(0, 1).reshape(scaled.shape)
         if form.residual and not form.paper:
             grad_queries = torch.add(grad_residual, grad_scaled, alpha=form.scale)
         else:

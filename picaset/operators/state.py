@@ -59,6 +59,8 @@ def upcast_half(tensor: Tensor) -> Tensor:
 def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     """Return a context in which autocast does not convert products of ``tensor`` to half precision."""
     kind = tensor.device.type
+    if kind == "meta":  # has no autocast
+        return nullcontext()
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
