@@ -1,5 +1,6 @@
 """Attention kernels: every code path equals the plain equation, with first and second derivatives."""
 
+import copy
 import subprocess
 import sys
 from functools import partial
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from picaset import MultiheadAttentionBlock, SetBatch
+from picaset import InducedSelfAttention, MultiheadAttentionBlock, PicasoPool, SetBatch
 from picaset.operators import attention as kernels
 from picaset.operators.fused import Form, attend_in_steps, plain_steps
 from tests.operators import DIM
@@ -276,3 +278,76 @@ assert torch.allclose(*gradients, atol=1e-5)
 """
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_attention_of_other_devices_is_the_plain_equation(masked, weighted):
+    inputs, mask = projected_example(masked)
+    if weighted and mask is not None:
+        mask = mask * torch.rand(mask.shape, dtype=torch.float64)
+    results = [function(*inputs, mask) for function in (kernels.attention_off_the_cpu, kernels.plain_attention)]
+    assert_close(*results)
+    assert_close(*(torch.autograd.grad(result.square().sum(), inputs) for result in results))
+
+
+@pytest.mark.parametrize("num_elements", [50, 70_000], ids=["stored weights", "blocked"])
+@pytest.mark.parametrize("masked", [True, False])
+def test_all_ways_have_the_right_shapes_without_values(num_elements, masked):
+    pool = PicasoPool(16, num_templates=2, num_heads=2).to("meta")
+    encoder = InducedSelfAttention(16, 16, num_heads=2, num_inducing=3).to("meta")
+    elements = torch.empty(2, num_elements, 16, device="meta", requires_grad=True)
+    mask = torch.ones(2, num_elements, dtype=torch.bool, device="meta") if masked else None
+    pooled = pool(encoder(elements, mask), mask)
+    pooled.sum().backward()
+    assert pooled.shape == (2, 2, 16)
+    assert elements.grad is not None
+    assert elements.grad.shape == elements.shape
+
+
+def test_a_kernel_of_a_device_serves_both_passes(monkeypatch):
+    calls = []
+    backward = kernels.backward_in_chunks
+
+    def own_forward(queries, elements, mask):
+        calls.append("forward")
+        return kernels.blocked_mean(queries, elements, mask)
+
+    def own_backward(*inputs, accumulate):
+        calls.append("backward")
+        with monkeypatch.context() as without:
+            without.delitem(kernels.DEVICE_KERNELS, "cpu")
+            return backward(*inputs, accumulate=accumulate)
+
+    inputs, mask = example([9, 0, 4], True)
+    expected = gradients(plain(FORMS[0], mask, *inputs), inputs)
+    monkeypatch.setitem(kernels.DEVICE_KERNELS, "cpu", kernels.DeviceKernel(own_forward, own_backward))
+    assert_close(gradients(attention(FORMS[0], mask, *inputs), inputs), expected)
+    assert calls == ["forward"] * 3 + ["backward"] * 3
+
+
+@pytest.mark.skipif(not kernels.MULTIPLIES_BFLOAT16, reason="the processor has no products in bfloat16")
+@pytest.mark.parametrize("masked", [True, False])
+def test_bfloat16_is_within_its_stated_error_of_float32(masked):
+    torch.manual_seed(0)
+    wide = PicasoPool(32, num_templates=3, num_heads=4, form="authors")
+    half = copy.deepcopy(wide).bfloat16()
+    wide = copy.deepcopy(half).float()
+    elements = torch.randn(2, 5000, 32).bfloat16()
+    mask = torch.rand(2, 5000) < 0.7 if masked else None
+    results, found = [], []
+    for pool, values in ((wide, elements.float()), (half, elements)):
+        values = values.requires_grad_()
+        results.append(pool(values, mask))
+        found.append(torch.autograd.grad(results[-1].float().square().sum(), values)[0].float())
+    assert results[1].dtype is torch.bfloat16
+    assert (results[1] - results[0]).abs().max() <= 0.01 * results[0].abs().max()
+    assert (found[1] - found[0]).norm() <= 0.02 * found[0].norm()
+
+
+def test_a_batch_is_a_pytree_of_its_tensors():
+    batch = SetBatch.from_list([torch.zeros(2, 3), torch.ones(1, 3)]).with_weights(torch.tensor([1, 2, 3]))
+    leaves, spec = tree_flatten(batch)
+    assert [leaf is part for leaf, part in zip(leaves, (batch.elements, batch.offsets, batch.weights), strict=True)]
+    assert_close(tree_unflatten(leaves, spec).elements, batch.elements)
+    assert_close(tree_map(lambda tensor: tensor + 1, batch).offsets, batch.offsets + 1)

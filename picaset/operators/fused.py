@@ -225,7 +225,7 @@ class PackedSets:
 class TracedSets(PaddedSets):
     """The shapes of sets, for a trace."""
 
-    def __init__(self, elements: Tensor, mask: Presence | None, offsets: Tensor | None) -> None:
+    def __init__(self, elements: Tensor, mask: Tensor | None, offsets: Tensor | None) -> None:
         self.elements, self.packed = elements, offsets is not None
         self.num_sets = elements.shape[0] if offsets is None else offsets.shape[0] - 1
         self.nonempty = None
@@ -237,7 +237,7 @@ class TracedSets(PaddedSets):
         return torch.empty_like(folded, memory_format=torch.contiguous_format), statistics
 
 
-def sets_of(elements: Tensor, mask: Presence | None, offsets: Tensor | None) -> PaddedSets | PackedSets:
+def sets_of(elements: Tensor, mask: Tensor | None, offsets: Tensor | None) -> PaddedSets | PackedSets:
     """Return padded sets, or packed sets if there are ``offsets``; then ``mask`` are their weights."""
     return PaddedSets(elements, mask) if offsets is None else PackedSets(SetBatch(elements, offsets, mask))
 
@@ -431,7 +431,7 @@ def gradients(
     grad: Tensor,
     queries: Tensor,
     elements: Tensor,
-    mask: Presence | None,
+    mask: Tensor | None,
     offsets: Tensor | None,
     parameters: Sequence[Tensor],
     saved: Sequence[Tensor],
@@ -447,7 +447,7 @@ def gradients(
 def plain_rows(
     queries: Tensor,
     elements: Tensor,
-    mask: Presence | None,
+    mask: Tensor | None,
     offsets: Tensor | None,
     parameters: Sequence[Tensor],
     form: Form,
