@@ -98,6 +98,7 @@ def test_compiled_code_keeps_the_fast_kernels():
     assert {"picaset.steps", "picaset.attention"} <= targets
 
 
+@pytest.mark.filterwarnings("ignore")  # tracing scripts is deprecated, and warns of every check of a shape
 @pytest.mark.parametrize("name", ["PicasoPool", "InducedSelfAttention"])
 def test_a_script_trace_contains_no_operator_of_ours(name: str):
     (case,) = (case for case in OPERATORS if case.name == name)
@@ -107,6 +108,7 @@ def test_a_script_trace_contains_no_operator_of_ours(name: str):
     assert_close(traced(*inputs), operator(*inputs))
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's exporter uses its own deprecated functions
 def test_an_onnx_program_contains_no_operator_of_ours_and_equals_eager(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     (case,) = (case for case in OPERATORS if case.name == "Picaso")

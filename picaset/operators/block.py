@@ -191,7 +191,7 @@ class MultiheadAttentionBlock(nn.Module):
         parameters = [part for layer in layers for part in (layer.weight, layer.bias)]
         return attend_in_steps(queries, elements, mask, parameters, form)
 
-    def is_fused(self, mask: Presence | None) -> bool:
+    def is_fused(self, mask: Tensor | None) -> bool:
         """Whether attention in the absorbed order is one autograd node: not in exported programs and transforms.
 
         Nor if weights of elements need a gradient, nor if a layer was replaced or has hooks.

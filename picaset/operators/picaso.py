@@ -104,7 +104,7 @@ class PicasoPool(CascadePool):
             return super().pool(elements, mask)
         return self.block(0).attend_in_steps(self.templates[None], elements, mask, num_steps=self.num_steps)
 
-    def is_fused(self, mask: Presence | None) -> bool:
+    def is_fused(self, mask: Tensor | None) -> bool:
         """Whether all steps are one autograd node: with one block, if the absorbed order is the cheapest."""
         block = self.block(0)
         order = self.order or block.cheapest_order(num_queries=self.templates.shape[0], num_steps=self.num_steps)
