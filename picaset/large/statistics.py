@@ -211,7 +211,7 @@ class ChunkOfAttention(torch.autograd.Function):
         # Not the backward pass of the blocked kernel, which exists on the CPU alone.
         weights = (queries @ keys.transpose(2, 3)).sub_(log[..., None])
         if mask is not None:
-            weights += additive_mask(mask[:, None, None, :], weights)
+            weights += cast(Tensor, additive_mask(mask[:, None, None, :], weights))
         weights.exp_()
         grad_scores = grad_mean @ values.transpose(2, 3)
         grad_scores.sub_((grad_mean * mean).sum(dim=-1, keepdim=True)).mul_(weights)

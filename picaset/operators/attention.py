@@ -269,14 +269,15 @@ def differentiate_attention(ctx: Any, grad: Tensor, _: Any) -> Any:
 
 
 # Operators for compiled code; torch derives the shapes that a trace needs from the functions themselves.
-library = torch.library.Library("picaset", "FRAGMENT")
+torch_library: Any = torch.library  # its functions have no types
+library: Any = torch_library.Library("picaset", "FRAGMENT")
 INPUTS = "Tensor queries, Tensor keys, Tensor values, Tensor? mask"
 library.define(f"attention({INPUTS}) -> (Tensor, Tensor)")
 library.define(f"attention_backward(Tensor grad, {INPUTS}, Tensor mean, Tensor log) -> (Tensor, Tensor, Tensor)")
 for name, kernel in (("attention", blocked_attention), ("attention_backward", attention_backward)):
     library.impl(name, kernel, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"picaset::{name}", kernel, lib=library)
-torch.library.register_autograd(
+    torch_library.register_fake(f"picaset::{name}", kernel, lib=library)
+torch_library.register_autograd(
     "picaset::attention", differentiate_attention, setup_context=save_attention, lib=library
 )
 
@@ -363,7 +364,7 @@ def backward_in_chunks(
         weights, grad_scores = products[:, :num_queries], products[:, num_queries:]
         weights.sub_(log)
         if mask is not None:
-            weights += additive_mask(mask[:, None, start : start + size], weights)
+            weights += cast(Tensor, additive_mask(mask[:, None, start : start + size], weights))
         weights.exp_()
         grad_scores.sub_(correction).mul_(weights)
         products = products.to(dtype)
@@ -384,6 +385,11 @@ def project(mean: Float[Tensor, "B M E"], value_weight: Float[Tensor, "H d E"]) 
     sets, rows, _ = mean.shape
     num_heads = value_weight.shape[0]
     return join(torch.bmm(unfold(mean, num_heads), value_weight.transpose(1, 2)), sets, rows // num_heads)
+
+
+def weight_by_head(weight: Float[Tensor, "D E"], num_heads: int) -> Float[Tensor, "H d E"]:
+    """Return the weight of a map of each head, in float32 for half precision."""
+    return upcast_half(weight).reshape(num_heads, weight.shape[0] // num_heads, weight.shape[1])
 
 
 def by_head(vectors: Float[Tensor, "B K D"], num_heads: int) -> Float[Tensor, "H BK d"]:
@@ -481,11 +487,11 @@ class AbsorbedSet:
 
     def queries(self, queries: Float[Tensor, "B K D"]) -> Float[Tensor, "B M E"]:
         """Return the scaled queries of all heads, mapped to the space of the elements."""
-        return absorb(queries, upcast_half(self.key_map.weight).unflatten(0, (self.num_heads, -1)), self.scale)
+        return absorb(queries, weight_by_head(self.key_map.weight, self.num_heads), self.scale)
 
     def project(self, mean: Float[Tensor, "B M E"]) -> Float[Tensor, "B K D"]:
         """Apply the value map of each head to its means, without the bias."""
-        return project(mean, upcast_half(self.value_map.weight).unflatten(0, (self.num_heads, -1)))
+        return project(mean, weight_by_head(self.value_map.weight, self.num_heads))
 
     def value_bias(self) -> Float[Tensor, " D"]:
         """Return the bias of the values; the key bias cancels in the softmax, but gets a gradient, of zero."""
@@ -493,7 +499,8 @@ class AbsorbedSet:
 
     def by_head(self, folded: Float[Tensor, "B M X"]) -> Float[Tensor, "B H K X"]:
         """Separate the heads."""
-        return folded.unflatten(1, (self.num_heads, -1))
+        sets, rows, columns = folded.shape
+        return folded.reshape(sets, self.num_heads, rows // self.num_heads, columns)
 
 
 SetView = ProjectedSet | AbsorbedSet

@@ -25,7 +25,17 @@ from torch import Tensor
 from torch.nn.functional import layer_norm, linear
 
 from picaset.operators import attention as kernels
-from picaset.operators.attention import absorb, differentiable_gradients, fold, plain_attention, project, unfold
+from picaset.operators.attention import (
+    absorb,
+    differentiable_gradients,
+    fold,
+    library,
+    plain_attention,
+    project,
+    torch_library,
+    unfold,
+    weight_by_head,
+)
 from picaset.operators.buckets import present_rows, split_into_buckets
 from picaset.operators.state import Presence, upcast_half, without_autocast
 from picaset.sets import SetBatch
@@ -126,8 +136,7 @@ def layers_of(parameters: Sequence[Tensor], form: Form) -> Layers:
 
 def maps_by_head(p: Layers, form: Form) -> tuple[Tensor, Tensor]:
     """Return the weights of the key and value maps of each head, (H, d, E) each."""
-    key, value = (p[name][0].unflatten(0, (form.num_heads, -1)) for name in ("key_map", "value_map"))
-    return key, value
+    return weight_by_head(p["key_map"][0], form.num_heads), weight_by_head(p["value_map"][0], form.num_heads)
 
 
 # The elements
@@ -462,7 +471,6 @@ def plain_rows(
 
 FORM = "int num_heads, int num_steps, float scale, bool paper, bool residual, bool feed_forward, bool norm"
 SETS = "Tensor queries, Tensor elements, Tensor? mask, Tensor? offsets, Tensor[] parameters"
-library = torch.library.Library("picaset", "FRAGMENT")
 library.define(f"steps({SETS}, {FORM}) -> Tensor[]")
 library.define(f"steps_backward(Tensor grad, {SETS}, Tensor[] saved, {FORM}, bool need_elements) -> Tensor[]")
 
@@ -528,7 +536,7 @@ def one_by_one(operator: Any) -> Any:
     def rule(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[list[Tensor], Any]:
         def example(value: Any, dim: Any, index: int) -> Any:
             if isinstance(value, (list, tuple)):
-                return [example(*pair, index) for pair in zip(value, dim, strict=True)]
+                return [example(*pair, index) for pair in zip(cast(Any, value), dim, strict=True)]
             return value if dim is None else value.select(dim, index)
 
         results = [
@@ -543,6 +551,6 @@ def one_by_one(operator: Any) -> Any:
 
 for name, kernel, traced in (("steps", steps, traced_steps), ("steps_backward", steps_backward, traced_steps_backward)):
     library.impl(name, kernel, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"picaset::{name}", traced, lib=library)
-    torch.library.register_vmap(f"picaset::{name}", one_by_one(getattr(torch.ops.picaset, name)), lib=library)
-torch.library.register_autograd("picaset::steps", differentiate_steps, setup_context=save_steps, lib=library)
+    torch_library.register_fake(f"picaset::{name}", traced, lib=library)
+    torch_library.register_vmap(f"picaset::{name}", one_by_one(getattr(torch.ops.picaset, name)), lib=library)
+torch_library.register_autograd("picaset::steps", differentiate_steps, setup_context=save_steps, lib=library)
