@@ -71,7 +71,7 @@ def private_operator(name: str) -> Any:
 
 def requires_plain_equation() -> bool:
     """Whether a program is exported or traced, or a function transform is active, which need plain operations."""
-    if torch.compiler.is_exporting() or torch.jit.is_tracing():
+    if torch.compiler.is_exporting() or cast(Any, torch.jit).is_tracing():
         return True
     if torch.compiler.is_compiling():
         return False
@@ -133,7 +133,7 @@ def num_workers(device: torch.device) -> int:
     """Return how many sets, or parts of sets, a device attends to at the same time."""
     if device.type == "cpu":
         return torch.get_num_threads()
-    return 2 * torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    return 2 * cast(Any, torch.cuda).get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def blocked_attention(
