@@ -92,7 +92,8 @@ def attend_in_steps(
             output = cast(Any, AttendInSteps).apply(form, queries, values, mask, offsets, *parameters)
         else:
             output = forward_steps(queries, sets_of(values, mask, offsets), parameters, form)[-1]
-    return output.view(-1, queries.shape[1], output.shape[-1]).to(dtype)
+    count = queries.shape[1]
+    return output.view(output.shape[0] // count, count, output.shape[1]).to(dtype)
 
 
 def plain_steps(
@@ -273,7 +274,7 @@ def forward_steps(
         heads = torch.bmm(unfold(mean, form.num_heads), value_weight.transpose(1, 2))
         attended = heads.transpose(0, 1).reshape(shape).add_(value_bias)
         if sets.nonempty is not None:
-            attended.view(sets.num_sets, -1).mul_(sets.nonempty[:, None])
+            attended.view(sets.num_sets, count * shape[1]).mul_(sets.nonempty[:, None])
         saved += [scaled, folded, mean, statistics, attended]
         if form.paper:
             attended = torch.addmm(p["output_map"][1], attended, transposed["output_map"])
@@ -283,10 +284,10 @@ def forward_steps(
                 saved.append(attended)
         if form.residual and form.paper:
             added = torch.addmm(p["residual_map"][1], rows, transposed["residual_map"])
-            attended = (attended.view(sets.num_sets, count, -1) + added.view(-1, count, added.shape[1])).view(shape)
+            attended = (attended.view(sets.num_sets, count, shape[1]) + added.view(-1, count, added.shape[1])).view(shape)
         elif form.residual:
             projected = scaled.view(-1, count, scaled.shape[1])
-            attended = torch.add(attended.view(sets.num_sets, count, -1), projected, alpha=1 / form.scale).view(shape)
+            attended = torch.add(attended.view(sets.num_sets, count, shape[1]), projected, alpha=1 / form.scale).view(shape)
         saved += [attended] * form.residual
         if form.norm:
             saved += torch.native_layer_norm(attended, attended.shape[-1:], *p["attended_norm"], EPSILON)
@@ -359,7 +360,7 @@ def backward_steps(
             weight = p["last_layer"][0]
             grad = torch.addmm(grad, grad_last, weight) if form.residual else grad_last @ weight
         grad = norm_backward("attended_norm", grad, before_norm, mean1, deviation1) if form.norm else grad
-        grad_residual = grad.view(num_sets, count, -1).sum(dim=0) if shared and form.residual else grad
+        grad_residual = grad.view(num_sets, count, grad.shape[1]).sum(dim=0) if shared and form.residual else grad
         if form.paper:
             if form.residual:
                 pairs["residual_map"].append((grad_residual, rows))
@@ -369,7 +370,7 @@ def backward_steps(
                 grad = grad @ p["attended_layer"][0]
             pairs["output_map"].append((grad, heads))
             grad = grad @ p["output_map"][0]
-        grad_heads = grad if nonempty is None else (grad.view(num_sets, count, -1) * nonempty).flatten(0, 1)
+        grad_heads = grad if nonempty is None else (grad.view(num_sets, count, grad.shape[1]) * nonempty).flatten(0, 1)
 
         grad_by_head = grad_heads.view(-1, form.num_heads, width).transpose(0, 1)  # (H, R, d)
         grad_mean = fold(torch.bmm(grad_by_head, value_weight), num_sets, count)
