@@ -76,7 +76,9 @@ def attend_in_steps(
     Rows are computed in float32 at least. Products with bfloat16 elements are computed in bfloat16 where the processor
     does that fast, and summed in float32.
     """
-    dtype = queries.dtype
+    dtype, kind = queries.dtype, queries.device.type
+    if kind != "meta" and torch.is_autocast_enabled(kind):  # the dtype of the last layer, as autocast chooses it
+        dtype = torch.float32 if form.norm else torch.get_autocast_dtype(kind)
     with without_autocast(queries):
         queries, parameters = upcast_half(queries), [upcast_half(parameter) for parameter in parameters]
         if isinstance(elements, SetBatch):
