@@ -22,6 +22,7 @@ def median_seconds(call: Callable[[], object], *, repeats: int = 20, warmups: in
     while len(samples) < repeats and (len(samples) < 3 or time.perf_counter() - began < at_most):
         start = time.perf_counter()
         call()
+        synchronize()
         samples.append(time.perf_counter() - start)
     return statistics.median(samples)
 
@@ -42,8 +43,15 @@ def medians_together(
             for _ in range(4):
                 start = time.perf_counter()
                 call()
+                synchronize()
                 times.append(time.perf_counter() - start)
     return [statistics.median(times) for times in samples]
+
+
+def synchronize() -> None:
+    """Wait until a GPU, if there is one, has finished."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def forward_and_backward(module: torch.nn.Module, *inputs: object) -> dict[str, Callable[[], object]]:

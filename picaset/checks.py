@@ -41,6 +41,25 @@ def check_mask(mask: Tensor, elements: Tensor, *, caller: str) -> None:
         )
 
 
+def check_weights(weights: Tensor, elements: Tensor, *, caller: str) -> None:
+    """Raise unless the weights are numbers of the shape of the elements without their features, on the same device."""
+    check_tensor(weights, caller=caller, name="weights", hint="Pass torch.as_tensor(weights).")
+    if weights.dtype is torch.bool or weights.is_complex():
+        raise TypeError(
+            f"{caller}: weights must be numbers, w for an element that counts as w copies; got {weights.dtype}. "
+            "Pass a boolean tensor as mask."
+        )
+    if weights.shape != elements.shape[:-1]:
+        raise ValueError(
+            f"{caller}: weights must have shape {tuple(elements.shape[:-1])} to match elements of shape "
+            f"{tuple(elements.shape)}; got {tuple(weights.shape)}."
+        )
+    if weights.device != elements.device:
+        raise ValueError(
+            f"{caller}: elements are on {elements.device} and weights on {weights.device}; move them to one device."
+        )
+
+
 def check_tensor(value: object, *, caller: str, name: str, hint: str) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{caller}: {name} must be a torch tensor; got {type(value).__name__}. {hint}")

@@ -16,31 +16,36 @@ size of its largest set, so batches of sets of similar size keep the padding sma
 Dimensions:  B sets   N elements of the largest set   D features   total elements of all sets
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, SupportsIndex, cast
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import register_pytree_node
 from torch.utils.data import (
     Sampler,
     default_collate,  # pyright: ignore[reportUnknownVariableType]
 )
 
-from picaset.checks import check_finite, check_floating, check_mask, check_positive
+from picaset.checks import check_finite, check_floating, check_mask, check_positive, check_weights
 
 
 @dataclass(frozen=True, eq=False)
 class SetBatch:
     """A batch of sets in packed form: set ``i`` is ``elements[offsets[i]:offsets[i + 1]]``.
 
+    An element of weight w counts as w copies of it, and one of weight 0 as absent. A batch is a pytree of its tensors,
+    so compiled functions take it as an argument.
+
     Shapes:
         elements  (total, D)
         offsets   (B + 1,)     int64, from 0 to total, non-decreasing
+        weights   (total,)     non-negative numbers; None if every element counts once
 
     Example:
         >>> batch = SetBatch.from_list([torch.zeros(7, 2), torch.ones(1, 2), torch.zeros(0, 2)])
@@ -57,9 +62,10 @@ class SetBatch:
 
     elements: Float[Tensor, "total D"]
     offsets: Int[Tensor, " B_plus_1"]
+    weights: Shaped[Tensor, " total"] | None = None
 
     def __post_init__(self) -> None:
-        check_packed(self.elements, self.offsets)
+        check_packed(self.elements, self.offsets, self.weights)
 
     @classmethod
     def from_list(cls, sets: Sequence[Tensor | NDArray[np.floating]]) -> "SetBatch":
@@ -83,15 +89,24 @@ class SetBatch:
         return cls(torch.cat(tensors), offsets_from_sizes(sizes))
 
     @classmethod
-    def from_padded(cls, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None) -> "SetBatch":
+    def from_padded(
+        cls,
+        elements: Float[Tensor, "B N D"],
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
+    ) -> "SetBatch":
         """Pack padded sets; ``mask`` is True where an element is present, None if all are."""
         if elements.dim() != 3:
             raise ValueError(f"SetBatch.from_padded: elements must have shape (B, N, D); got {tuple(elements.shape)}.")
+        if weights is not None:
+            check_weights(weights, elements, caller="SetBatch.from_padded")
         if mask is None:
             sizes = torch.full((elements.shape[0],), elements.shape[1], device=elements.device)
-            return cls(elements.flatten(0, 1), offsets_from_sizes(sizes))
+            return cls(
+                elements.flatten(0, 1), offsets_from_sizes(sizes), None if weights is None else weights.flatten()
+            )
         check_mask(mask, elements, caller="SetBatch.from_padded")
-        return cls(elements[mask], offsets_from_sizes(mask.sum(dim=1)))
+        return cls(elements[mask], offsets_from_sizes(mask.sum(dim=1)), None if weights is None else weights[mask])
 
     @classmethod
     def from_batch_index(
@@ -177,9 +192,26 @@ class SetBatch:
         padded[mask] = self.elements
         return padded, mask
 
+    def padded_weights(self) -> Shaped[Tensor, "B N"] | None:
+        """Return the weights in the padded form; padding is zero."""
+        if self.weights is None:
+            return None
+        mask = self.to_padded()[1]
+        return torch.zeros_like(mask, dtype=self.weights.dtype).masked_scatter(mask, self.weights)
+
     def with_elements(self, elements: Float[Tensor, "total E"]) -> "SetBatch":
-        """Return a batch of the same set sizes with other features, one row per element."""
-        return SetBatch(elements, self.offsets)
+        """Return a batch of the same set sizes and weights with other features, one row per element."""
+        return SetBatch(elements, self.offsets, self.weights)
+
+    def with_weights(self, weights: Shaped[Tensor, " total"] | None) -> "SetBatch":
+        """Return a batch of the same sets with other weights, one per element; None for no weights.
+
+        Example:
+            >>> from picaset import MeanPool
+            >>> MeanPool()(SetBatch.from_list([torch.tensor([[1.0], [4.0]])]).with_weights(torch.tensor([2, 1])))
+            tensor([[[2.]]])
+        """
+        return SetBatch(self.elements, self.offsets, weights)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "SetBatch":
         """Apply a function or a module, such as ``nn.Linear``, to every element: (total, D) to (total, E).
@@ -200,11 +232,13 @@ class SetBatch:
     def to(self, *args: Any, **kwargs: Any) -> "SetBatch":
         """Return the batch on another device or with another floating-point dtype; arguments as for ``Tensor.to``."""
         elements = self.elements.to(*args, **kwargs)
-        return SetBatch(elements, self.offsets.to(elements.device))
+        weights = None if self.weights is None else self.weights.to(elements.device)
+        return SetBatch(elements, self.offsets.to(elements.device), weights)
 
     def pin_memory(self) -> "SetBatch":
         """Return the batch in page-locked memory; called by ``DataLoader(pin_memory=True)``."""
-        return SetBatch(self.elements.pin_memory(), self.offsets.pin_memory())
+        weights = None if self.weights is None else self.weights.pin_memory()
+        return SetBatch(self.elements.pin_memory(), self.offsets.pin_memory(), weights)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -233,6 +267,21 @@ class SetBatch:
         )
 
 
+def flatten_batch(batch: SetBatch) -> tuple[list[Any], None]:
+    return [batch.elements, batch.offsets, batch.weights], None
+
+
+def unflatten_batch(leaves: Iterable[Any], _: Any) -> SetBatch:
+    """Return a batch of any leaves without checking them: a trace has tensors without values, and tests have none."""
+    batch = object.__new__(SetBatch)
+    for name, leaf in zip(("elements", "offsets", "weights"), leaves, strict=True):
+        object.__setattr__(batch, name, leaf)
+    return batch
+
+
+register_pytree_node(SetBatch, flatten_batch, unflatten_batch, serialized_type_name="picaset.SetBatch")
+
+
 def offsets_from_sizes(sizes: Int[Tensor, " B"]) -> Int[Tensor, " B_plus_1"]:
     """Return the start of each set in the packed elements, and the end of the last one."""
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
@@ -255,7 +304,7 @@ def as_set(values: Tensor | NDArray[np.floating], index: int) -> Float[Tensor, "
     return elements
 
 
-def check_packed(elements: Tensor, offsets: Tensor) -> None:
+def check_packed(elements: Tensor, offsets: Tensor, weights: Tensor | None) -> None:
     if elements.dim() != 2:
         raise ValueError(f"SetBatch: elements must have shape (total, D); got {tuple(elements.shape)}.")
     check_floating(elements, caller="SetBatch")
@@ -267,8 +316,15 @@ def check_packed(elements: Tensor, offsets: Tensor) -> None:
         raise ValueError(
             f"SetBatch: elements are on {elements.device} and offsets on {offsets.device}; move them to one device."
         )
+    if weights is not None:
+        check_weights(weights, elements, caller="SetBatch")
     if torch.compiler.is_compiling() or offsets.is_meta:
         return  # the checks below read values, and there are none
+    if weights is not None and not bool(((weights >= 0) & weights.isfinite()).all()):
+        raise ValueError(
+            "SetBatch: weights must be finite and not negative, w for an element that counts as w copies; got "
+            f"{weights.min().item()} to {weights.max().item()}."
+        )
     if int(offsets[0]) != 0 or int(offsets[-1]) != len(elements):
         raise ValueError(
             f"SetBatch: offsets must run from 0 to the number of elements, {len(elements)}; "

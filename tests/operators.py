@@ -78,9 +78,11 @@ class BlockAsPool(nn.Module):
         self.block = block
         self.queries = nn.Parameter(torch.randn(num_queries, block.dim_queries))
 
-    def forward(self, elements, mask=None):
+    takes_weights = True
+
+    def forward(self, elements, mask=None, weights=None):
         num_sets = len(elements) if isinstance(elements, SetBatch) else elements.shape[0]
-        return self.block(self.queries.expand(num_sets, -1, -1), elements, mask)
+        return self.block(self.queries.expand(num_sets, -1, -1), elements, mask, weights)
 
 
 @apply_streamed.register
@@ -95,12 +97,17 @@ class BlockAsEncoder(nn.Module):
         super().__init__()
         self.block = block
 
-    def forward(self, elements, mask=None):
-        if mask is None:
-            return self.block(elements, elements)
+    def forward(self, elements, mask=None, weights=None):
         # The mask of a block is that of the elements; absent queries are up to the caller.
-        absent = ~mask[..., None]
-        return self.block(elements.masked_fill(absent, 0.0), elements, mask).masked_fill(absent, 0.0)
+        if isinstance(elements, SetBatch):
+            output = self.block(elements, elements)
+            if elements.weights is None:
+                return output
+            return output.with_elements(output.elements.masked_fill(elements.weights[:, None] == 0, 0.0))
+        present = torch.ones_like(elements[..., 0], dtype=torch.bool) if mask is None else mask
+        present = present if weights is None else present & (weights != 0)
+        absent = ~present[..., None]
+        return self.block(elements.masked_fill(absent, 0.0), elements, mask, weights).masked_fill(absent, 0.0)
 
 
 class OneOutput(nn.Module):
@@ -111,8 +118,10 @@ class OneOutput(nn.Module):
         self.operator = operator
         self.index = index
 
-    def forward(self, elements, mask=None):
-        return self.operator(elements, mask)[self.index]
+    takes_weights = True
+
+    def forward(self, elements, mask=None, weights=None):
+        return self.operator(elements, mask, weights)[self.index]
 
 
 @apply_streamed.register
@@ -129,10 +138,10 @@ class EMStep(nn.Module):
         self.log_variances = nn.Parameter(torch.randn(TEMPLATES, num_variances))
         self.scores = nn.Parameter(torch.randn(TEMPLATES))
 
-    def forward(self, elements, mask=None):
+    def forward(self, elements, mask=None, weights=None):
         num_sets = len(elements) if isinstance(elements, SetBatch) else elements.shape[0]
         parts = (self.means, self.log_variances.exp(), self.scores.log_softmax(0))
-        after = em_step(Mixture(*(part.expand(num_sets, *part.shape) for part in parts)), elements, mask)
+        after = em_step(Mixture(*(part.expand(num_sets, *part.shape) for part in parts)), elements, mask, weights)
         return torch.cat([after.means, after.variances, after.log_weights[..., None]], dim=-1)
 
 
@@ -169,6 +178,7 @@ def canonicalized_equation(operator, X):
 
 AUTHORS = {"form": "authors", "norm": True}
 DEPENDS_ON_SIZE = {"repetition": "the result depends on the number of elements, not only on their distribution"}
+NO_WEIGHTS = {"weights": "copies of an element form tuples with each other, or have ranks of their own"}
 NOT_STREAMABLE = {
     "streaming": "elements of different chunks interact: all attend to each other, form tuples, or are sorted"
 }
@@ -262,25 +272,25 @@ OPERATORS = [
         "JanossyPool order 1",
         lambda: JanossyPool(DIM, order=1, dim_hidden=7, dim_out=OUT),
         plain(reference.janossy, order=1),
-        exempt=NOT_STREAMABLE,
+        exempt=NO_WEIGHTS | NOT_STREAMABLE,
     ),
     Case(
         "JanossyPool order 2",
         lambda: JanossyPool(DIM, order=2, dim_hidden=7),
         plain(reference.janossy, order=2),
-        exempt=DEPENDS_ON_SIZE | NOT_STREAMABLE,
+        exempt=DEPENDS_ON_SIZE | NO_WEIGHTS | NOT_STREAMABLE,
     ),
     Case(
         "JanossyPool order 3",
         lambda: JanossyPool(DIM, order=3, dim_hidden=5),
         plain(reference.janossy, order=3),
-        exempt=DEPENDS_ON_SIZE | NOT_STREAMABLE,
+        exempt=DEPENDS_ON_SIZE | NO_WEIGHTS | NOT_STREAMABLE,
     ),
     Case(
         "SortPool",
         lambda: SortPool(DIM, num_pieces=5),
         plain(reference.sort_pool),
-        exempt=DEPENDS_ON_SIZE | NOT_STREAMABLE,
+        exempt=DEPENDS_ON_SIZE | NO_WEIGHTS | NOT_STREAMABLE,
     ),
     Case("AttentionPool", lambda: AttentionPool(DIM, **PICASO), plain(reference.picaso, num_steps=1, num_heads=HEADS)),
     Case("PicasoPool", lambda: PicasoPool(DIM, **PICASO), plain(reference.picaso, num_steps=3, num_heads=HEADS)),

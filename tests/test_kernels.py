@@ -1,5 +1,6 @@
 """Attention kernels: every code path equals the plain equation, with first and second derivatives."""
 
+import copy
 import subprocess
 import sys
 from functools import partial
@@ -9,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from picaset.operators import attention as absorbed_module
+from picaset import InducedSelfAttention, MultiheadAttentionBlock, PicasoPool, SetBatch
 from picaset.operators import attention as kernels
-from picaset.operators.attention import Absorbed, absorbed_attention, plain_absorbed_attention
+from picaset.operators.fused import Form, attend_in_steps, plain_steps
+from tests.operators import DIM
 from tests.random_sets import draw_sets
 
 WAYS = {  # number of weights that are stored, rows of a chunk, smallest part of a set, threads
@@ -27,8 +30,8 @@ WAYS = {  # number of weights that are stored, rows of a chunk, smallest part of
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     stored, rows, part, threads = WAYS[request.param]
-    monkeypatch.setattr(absorbed_module, "MAX_STORED_WEIGHTS", stored)
-    monkeypatch.setattr(absorbed_module, "ROWS_IN_CACHE", rows)
+    monkeypatch.setattr(kernels, "MAX_STORED_WEIGHTS", stored)
+    monkeypatch.setattr(kernels, "ROWS_IN_CACHE", rows)
     monkeypatch.setattr(kernels, "SMALLEST_PART", part)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -36,23 +39,47 @@ def way(request, monkeypatch):
     torch.set_num_threads(before)
 
 
-SCALE = 0.7
-
-
-def example(sizes: list[int], masked: bool, *, shared: bool = False) -> tuple[list[Tensor], Tensor | None]:
-    """Queries, elements, key map, value map and value bias, of 2 heads each 3 wide; and a mask."""
-    elements, mask = draw_sets(sizes, seed=0).padded()
-    features = elements.shape[2]
-    drawn = [
-        torch.randn(shape, dtype=torch.float64)
-        for shape in [(1 if shared else len(sizes), 2, 6), (2, 3, features), (2, 3, features), (1, 1, 6)]
+FORMS = [
+    Form(2, steps, 0.7, paper, residual, feed_forward, norm)
+    for steps, paper, residual, feed_forward, norm in [
+        (3, False, True, True, False),
+        (2, True, True, True, True),
+        (2, False, False, True, True),
+        (2, True, False, False, False),
+        (1, True, True, False, True),
+        (1, False, False, False, False),
     ]
-    inputs = [tensor.requires_grad_() for tensor in [drawn[0], elements, *drawn[1:]]]
+]
+every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: " ".join(map(str, form)))
+
+
+def example(
+    sizes: list[int], masked: bool, form: Form = FORMS[0], *, shared: bool = False
+) -> tuple[list[Tensor], Tensor | None]:
+    """Queries, elements and the parameters of all layers; and a mask."""
+    elements, mask = draw_sets(sizes, seed=0).padded()
+    torch.manual_seed(0)
+    block = MultiheadAttentionBlock(
+        DIM, DIM, DIM, num_heads=2, form="paper" if form.paper else "authors", norm=form.norm, residual=form.residual,
+        feed_forward=form.feed_forward,
+    ).double()  # fmt: skip
+    parameters = [part for name in form.layers() for part in getattr(block, name).parameters()]
+    queries = torch.randn(1 if shared else len(sizes), 2, DIM, dtype=torch.float64)
+    inputs = [queries.requires_grad_(), elements.requires_grad_(), *parameters]
     return inputs, mask if masked else None
 
 
-def attention(mask, queries, *absorbed):
-    return absorbed_attention(queries, Absorbed(*absorbed), mask, SCALE)[0]
+def attention(form, mask, queries, elements, *parameters):
+    return attend_in_steps(queries, elements, mask, parameters, form)
+
+
+def plain(form, mask, queries, elements, *parameters):
+    return plain_steps(queries, elements, mask, parameters, form)
+
+
+def gradients(output, inputs):
+    found = torch.autograd.grad(output.square().sum(), inputs, allow_unused=True)
+    return [torch.zeros_like(one) if grad is None else grad for one, grad in zip(inputs, found, strict=True)]
 
 
 CASES = pytest.mark.parametrize(
@@ -64,52 +91,122 @@ CASES = pytest.mark.parametrize(
 @pytest.mark.parametrize("shared", [False, True], ids=["own queries", "shared queries"])
 def test_every_way_gives_the_plain_equation_over_several_steps(way, sizes, masked, shared):
     inputs, mask = example(sizes, masked, shared=shared)
-    queries, absorbed = inputs[0], Absorbed(*inputs[1:])
-    plain = inputs[0]
-    for _ in range(3):  # elements and maps are passed on, as a cascade does
-        queries, absorbed = absorbed_attention(queries, absorbed, mask, SCALE)
-        plain = plain_absorbed_attention(plain, Absorbed(*inputs[1:]), mask, SCALE)
-    assert_close(queries, plain)
-    assert_close(torch.autograd.grad(queries.square().sum(), inputs), torch.autograd.grad(plain.square().sum(), inputs))
+    results = [function(FORMS[0], mask, *inputs) for function in (attention, plain)]
+    assert_close(*results)
+    assert_close(*(gradients(result, inputs) for result in results))
+
+
+@every_form
+@pytest.mark.parametrize("shared", [False, True], ids=["own queries", "shared queries"])
+def test_every_form_gives_the_plain_equation(form, shared):
+    inputs, mask = example([9, 0, 4], True, form, shared=shared)
+    results = [function(form, mask, *inputs) for function in (attention, plain)]
+    assert_close(*results)
+    assert_close(*(gradients(result, inputs) for result in results))
+
+
+@every_form
+@pytest.mark.parametrize("sizes", [[5, 2, 4], [3, 3], [0, 4], [0]], ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.usefixtures("bucket_sizes")
+def test_packed_sets_give_the_plain_equation_of_padded_ones(form, sizes, weighted):
+    inputs, _ = example(sizes, True, form)
+    batch = draw_sets(sizes, seed=0).packed
+    weights = torch.arange(len(batch.elements)).double() % 3 if weighted else None
+    batch = SetBatch(batch.elements.requires_grad_(), batch.offsets, weights)
+    padded, mask = batch.to_padded()
+    mask = mask if weights is None else batch.padded_weights()
+    padded, mask = (padded, mask) if padded.shape[1] else (padded.new_zeros(1, 1, DIM), torch.zeros(1, 1).bool())
+    inputs[1] = batch.elements
+    results = attention(form, None, inputs[0], batch, *inputs[2:]), plain(form, mask, inputs[0], padded, *inputs[2:])
+    assert_close(*results)
+    assert_close(*(gradients(result, inputs) for result in results))
 
 
 @CASES
 def test_every_way_has_right_first_and_second_derivatives(way, sizes, masked):
     inputs, mask = example(sizes, masked)
-    assert gradcheck(partial(attention, mask), inputs, fast_mode=True)
-    assert gradgradcheck(partial(attention, mask), inputs, fast_mode=True)
+    assert gradcheck(partial(attention, FORMS[0], mask), inputs, fast_mode=True)
+    assert gradgradcheck(partial(attention, FORMS[0], mask), inputs, fast_mode=True)
 
 
-@pytest.mark.parametrize("frozen", range(5))
+def test_packed_sets_have_right_second_derivatives():
+    inputs, _ = example([3, 0, 2], True)
+    batch = draw_sets([3, 0, 2], seed=0).packed
+    inputs[1] = batch.elements.requires_grad_()
+
+    def function(queries, elements, *parameters):
+        return attend_in_steps(queries, batch.with_elements(elements), None, parameters, FORMS[0])
+
+    assert gradgradcheck(function, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 2, 4])
 def test_what_needs_no_gradient_takes_none_from_the_others(way, frozen):
     inputs, mask = example([9, 0, 4], True)
-    others = [tensor for index, tensor in enumerate(inputs) if index != frozen]
     inputs[frozen] = inputs[frozen].detach()
-    plain = plain_absorbed_attention(inputs[0], Absorbed(*inputs[1:]), mask, SCALE)
-    expected = torch.autograd.grad(plain.square().sum(), others)
-    assert_close(torch.autograd.grad(attention(mask, *inputs).square().sum(), others), expected)
+    others = [tensor for index, tensor in enumerate(inputs) if index != frozen]
+    expected = gradients(plain(FORMS[0], mask, *inputs), others)
+    assert_close(gradients(attention(FORMS[0], mask, *inputs), others), expected)
 
 
-def test_what_needs_no_gradient_is_handed_on_as_it_came(way):
+def test_a_graph_may_be_differentiated_twice():
     inputs, mask = example([9, 0, 4], True)
-    queries, *others = inputs
-    absorbed = Absorbed(*(tensor.detach() for tensor in others))
-    _, passed = absorbed_attention(queries, absorbed, mask, SCALE)
-    assert not any(part.requires_grad for part in passed)
+    output = attention(FORMS[0], mask, *inputs).square().sum()
+    first = torch.autograd.grad(output, inputs, retain_graph=True)
+    assert_close(torch.autograd.grad(output, inputs), first)
 
 
 def test_large_scores_are_no_matter(way):
     inputs, mask = example([11], True)
-    heads = attention(mask, 1e4 * inputs[0], *inputs[1:])
+    heads = attention(FORMS[0], mask, 1e4 * inputs[0], *inputs[1:])
     assert heads.isfinite().all()
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(heads.sum(), inputs))
 
 
 def test_a_nan_in_a_present_element_is_not_hidden(way):
-    (queries, elements, *maps), mask = example([11], True)
+    (queries, elements, *parameters), mask = example([11], True)
     poisoned = elements.detach().clone()
     poisoned[0, int(mask[0].nonzero()[0])] = torch.nan
-    assert attention(mask, queries, poisoned, *maps).isnan().any()
+    assert attention(FORMS[0], mask, queries, poisoned, *parameters).isnan().any()
+
+
+@pytest.mark.parametrize("change", ["hook", "replaced layer"])
+def test_a_block_with_hooks_or_replaced_layers_calls_its_layers(change):
+    block, elements = MultiheadAttentionBlock(4, 4, 4, num_heads=2), torch.randn(2, 50, 4)
+    queries, calls = torch.randn(2, 1, 4), []
+    expected = block(queries, elements)
+    if change == "hook":
+        block.query_map.register_forward_hook(lambda *inputs: calls.append(1))
+        assert_close(block(queries, elements), expected)
+        assert calls == [1]
+    else:
+        block.last_layer = torch.nn.Sequential(block.last_layer, torch.nn.Identity())
+        assert_close(block(queries, elements), expected)
+
+
+@pytest.mark.as_installed
+def test_the_operators_of_compiled_code_are_registered_correctly():
+    for sizes, offsets in (([9, 0, 4], False), ([5, 2], True)):
+        inputs, mask = example(sizes, True)
+        queries, elements, *parameters = inputs
+        if offsets:
+            batch = draw_sets(sizes, seed=0).packed
+            arguments = (queries, batch.elements.requires_grad_(), None, batch.offsets, parameters, *FORMS[0])
+        else:
+            arguments = (queries, elements, mask, None, parameters, *FORMS[0])
+        tests = ("test_schema", "test_faketensor", "test_autograd_registration")
+        torch.library.opcheck(torch.ops.picaset.steps.default, arguments, test_utils=tests)
+
+
+@pytest.mark.as_installed
+def test_the_operator_of_compiled_code_has_a_vmap_rule():
+    inputs, mask = example([4, 0, 3], True)
+    queries, elements, *parameters = (tensor.detach() for tensor in inputs)
+    several = torch.stack([elements, 2 * elements])
+    batched = torch.vmap(lambda one: torch.ops.picaset.steps(queries, one, mask, None, parameters, *FORMS[0])[-1])
+    expected = [plain(FORMS[0], mask, queries, one, *parameters).flatten(0, 1) for one in several]
+    assert_close(batched(several), torch.stack(expected))
 
 
 @pytest.fixture
@@ -121,10 +218,9 @@ def no_private_operators(monkeypatch):
 @CASES
 def test_without_private_operators_absorbed_attention_is_the_plain_equation(way, sizes, masked):
     inputs, mask = example(sizes, masked)
-    plain = plain_absorbed_attention(inputs[0], Absorbed(*inputs[1:]), mask, SCALE)
-    heads = attention(mask, *inputs)
-    assert_close(heads, plain)
-    assert_close(torch.autograd.grad(heads.square().sum(), inputs), torch.autograd.grad(plain.square().sum(), inputs))
+    results = [function(FORMS[0], mask, *inputs) for function in (attention, plain)]
+    assert_close(*results)
+    assert_close(*(gradients(result, inputs) for result in results))
 
 
 def projected_example(masked: bool) -> tuple[list[Tensor], Tensor | None]:
@@ -182,3 +278,76 @@ assert torch.allclose(*gradients, atol=1e-5)
 """
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_attention_of_other_devices_is_the_plain_equation(masked, weighted):
+    inputs, mask = projected_example(masked)
+    if weighted and mask is not None:
+        mask = mask * torch.rand(mask.shape, dtype=torch.float64)
+    results = [function(*inputs, mask) for function in (kernels.attention_off_the_cpu, kernels.plain_attention)]
+    assert_close(*results)
+    assert_close(*(torch.autograd.grad(result.square().sum(), inputs) for result in results))
+
+
+@pytest.mark.parametrize("num_elements", [50, 70_000], ids=["stored weights", "blocked"])
+@pytest.mark.parametrize("masked", [True, False])
+def test_all_ways_have_the_right_shapes_without_values(num_elements, masked):
+    pool = PicasoPool(16, num_templates=2, num_heads=2).to("meta")
+    encoder = InducedSelfAttention(16, 16, num_heads=2, num_inducing=3).to("meta")
+    elements = torch.empty(2, num_elements, 16, device="meta", requires_grad=True)
+    mask = torch.ones(2, num_elements, dtype=torch.bool, device="meta") if masked else None
+    pooled = pool(encoder(elements, mask), mask)
+    pooled.sum().backward()
+    assert pooled.shape == (2, 2, 16)
+    assert elements.grad is not None
+    assert elements.grad.shape == elements.shape
+
+
+def test_a_kernel_of_a_device_serves_both_passes(monkeypatch):
+    calls = []
+    backward = kernels.backward_in_chunks
+
+    def own_forward(queries, elements, mask):
+        calls.append("forward")
+        return kernels.blocked_mean(queries, elements, mask)
+
+    def own_backward(*inputs, accumulate):
+        calls.append("backward")
+        with monkeypatch.context() as without:
+            without.delitem(kernels.DEVICE_KERNELS, "cpu")
+            return backward(*inputs, accumulate=accumulate)
+
+    inputs, mask = example([9, 0, 4], True)
+    expected = gradients(plain(FORMS[0], mask, *inputs), inputs)
+    monkeypatch.setitem(kernels.DEVICE_KERNELS, "cpu", kernels.DeviceKernel(own_forward, own_backward))
+    assert_close(gradients(attention(FORMS[0], mask, *inputs), inputs), expected)
+    assert calls == ["forward"] * 3 + ["backward"] * 3
+
+
+@pytest.mark.skipif(not kernels.MULTIPLIES_BFLOAT16, reason="the processor has no products in bfloat16")
+@pytest.mark.parametrize("masked", [True, False])
+def test_bfloat16_is_within_its_stated_error_of_float32(masked):
+    torch.manual_seed(0)
+    wide = PicasoPool(32, num_templates=3, num_heads=4, form="authors")
+    half = copy.deepcopy(wide).bfloat16()
+    wide = copy.deepcopy(half).float()
+    elements = torch.randn(2, 5000, 32).bfloat16()
+    mask = torch.rand(2, 5000) < 0.7 if masked else None
+    results, found = [], []
+    for pool, values in ((wide, elements.float()), (half, elements)):
+        values = values.requires_grad_()
+        results.append(pool(values, mask))
+        found.append(torch.autograd.grad(results[-1].float().square().sum(), values)[0].float())
+    assert results[1].dtype is torch.bfloat16
+    assert (results[1] - results[0]).abs().max() <= 0.01 * results[0].abs().max()
+    assert (found[1] - found[0]).norm() <= 0.02 * found[0].norm()
+
+
+def test_a_batch_is_a_pytree_of_its_tensors():
+    batch = SetBatch.from_list([torch.zeros(2, 3), torch.ones(1, 3)]).with_weights(torch.tensor([1, 2, 3]))
+    leaves, spec = tree_flatten(batch)
+    assert [leaf is part for leaf, part in zip(leaves, (batch.elements, batch.offsets, batch.weights), strict=True)]
+    assert_close(tree_unflatten(leaves, spec).elements, batch.elements)
+    assert_close(tree_map(lambda tensor: tensor + 1, batch).offsets, batch.offsets + 1)

@@ -61,5 +61,62 @@ def test_exports_with_a_dynamic_number_of_elements(case: Case, masked: bool):
 
     dynamic = ({1: size}, {1: size}) if masked else ({1: size},)
     exported = torch.export.export(operator, arguments([7, 1, 5]), dynamic_shapes=dynamic, strict=False)
+    assert not any("picaset" in str(node.target) for node in exported.graph.nodes)
     for sizes in ([7, 1, 5], [13, 0, 2]):
         assert_close(exported.module()(*arguments(sizes)), operator(*arguments(sizes)))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["PicasoPool", "AttentionPool", "PicasoPool authors"])
+def test_a_compiled_attention_pool_takes_packed_sets(name: str, weighted: bool):
+    (case,) = (case for case in OPERATORS if case.name == name)
+    operator = case.operator(torch.float32)
+    torch.compiler.reset()
+    traced = torch.compile(lambda batch: operator(batch), fullgraph=True, dynamic=True, backend="aot_eager")
+    for sizes in ([7, 1, 5], [11, 0, 13, 2]):
+        batch = draw_sets(sizes, seed=0, dtype=torch.float32).packed
+        elements = batch.elements.requires_grad_()
+        batch = batch.with_weights(torch.arange(len(elements)) % 3 if weighted else None)
+        results = traced(batch), operator(batch)
+        gradients = [torch.autograd.grad(output.square().sum(), elements)[0] for output in results]
+        assert_close(*results)
+        assert_close(*gradients)
+
+
+def test_compiled_code_keeps_the_fast_kernels():
+    graphs = []
+
+    def remember(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    for name in ("PicasoPool", "InducedSelfAttention"):
+        torch.compiler.reset()
+        (case,) = (case for case in OPERATORS if case.name == name)
+        torch.compile(case.operator(torch.float32), fullgraph=True, backend=remember)(*example([7, 1, 5]))
+    targets = {str(node.target) for graph in graphs for node in graph.graph.nodes}
+    assert {"picaset.steps", "picaset.attention"} <= targets
+
+
+@pytest.mark.filterwarnings("ignore")  # tracing scripts is deprecated, and warns of every check of a shape
+@pytest.mark.parametrize("name", ["PicasoPool", "InducedSelfAttention"])
+def test_a_script_trace_contains_no_operator_of_ours(name: str):
+    (case,) = (case for case in OPERATORS if case.name == name)
+    operator, inputs = case.operator(torch.float32), example([7, 1, 5])
+    traced = torch.jit.trace(operator, inputs)
+    assert "picaset::" not in str(traced.inlined_graph)
+    assert_close(traced(*inputs), operator(*inputs))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's exporter uses its own deprecated functions
+def test_an_onnx_program_contains_no_operator_of_ours_and_equals_eager(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    (case,) = (case for case in OPERATORS if case.name == "Picaso")
+    operator, (elements, mask) = case.operator(torch.float32), example([7, 1, 5])
+    program = torch.onnx.export(operator, (elements, mask), dynamo=True, verbose=False)
+    program.save(tmp_path / "network.onnx")
+    assert {node.domain for node in program.model.graph} <= {"", "pkg.onnxscript.torch_lib"}
+    session = onnxruntime.InferenceSession(tmp_path / "network.onnx")
+    names = [value.name for value in session.get_inputs()]
+    (result,) = session.run(None, dict(zip(names, (elements.numpy(), mask.numpy()), strict=True)))
+    assert_close(torch.from_numpy(result), operator(elements, mask).detach(), rtol=1e-4, atol=1e-5)

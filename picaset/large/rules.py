@@ -102,7 +102,7 @@ def _(operator: SortPool, large: LargeSet) -> Any:
 @apply_streamed.register
 def _(operator: MeanPool, large: LargeSet) -> Tensor:
     total, size = large.fold(Sums(sum_and_count)).sums
-    return (total / size.clamp(min=1)).to(large.reading.dtype)
+    return (total / torch.where(size == 0, 1, size)).to(large.reading.dtype)
 
 
 @apply_streamed.register
@@ -122,7 +122,7 @@ def values_of(elements: Tensor, mask: Tensor | None) -> tuple[Tensor]:
 
 
 def sum_and_count(elements: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    return sum_elements(elements), count_elements(elements, mask).expand(len(elements), 1, 1).to(torch.float64)
+    return sum_elements(elements, mask), count_elements(elements, mask).expand(len(elements), 1, 1).to(torch.float64)
 
 
 # Softmax pools
@@ -309,7 +309,7 @@ def place_of(large: LargeSet) -> ShiftAndScale:
     unit = torch.where(extent > 0, extent, 1.0)
 
     total, size = large.fold(Sums(deviations), middle).sums
-    size = size.clamp(min=1)
+    size = torch.where(size == 0, 1, size)
     offset = total / size
     (squares,) = large.fold(Sums(squared_deviations), middle, offset, unit).sums
     variance = squares / (size * middle.shape[2])
@@ -326,11 +326,11 @@ def signed_values(elements: Tensor, mask: Tensor | None) -> tuple[Tensor]:
 
 def deviations(elements: Tensor, mask: Tensor | None, middle: Tensor) -> tuple[Tensor, Tensor]:
     deviation = zero_absent(upcast_half(elements) - middle, mask)
-    return deviation.sum(dim=1, keepdim=True), count_elements(elements, mask).expand(len(elements), 1, 1).double()
+    return sum_elements(deviation, mask), count_elements(elements, mask).expand(len(elements), 1, 1).double()
 
 
 def squared_deviations(
     elements: Tensor, mask: Tensor | None, middle: Tensor, offset: Tensor, unit: Tensor
 ) -> tuple[Tensor]:
     deviation = zero_absent((upcast_half(elements) - middle - offset) / unit, mask)
-    return (deviation.square().sum(dim=(1, 2), keepdim=True),)
+    return (sum_elements(deviation.square(), mask).sum(dim=2, keepdim=True),)

@@ -84,6 +84,7 @@ class Sharded(nn.Module):
         self,
         source: Any,
         mask: Tensor | None = None,
+        weights: Tensor | None = None,
         *,
         chunk: int | None = None,
         transform: Transform | None = None,
@@ -95,7 +96,7 @@ class Sharded(nn.Module):
 
         ``source`` is the part of this rank, and the keywords are those of :func:`picaset.stream`.
         """
-        opened = open_source(source, mask)
+        opened = open_source(source, mask, weights)
         if not self.checked:
             width = opened.width if transform is None else None
             self.ranks.check_agreement(self.operator, opened.sets, width)

@@ -32,13 +32,14 @@ from typing import IO, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
 from picaset.array_files import ParquetReader, read_npy_header, read_safetensors_header
-from picaset.checks import check_floating, check_mask
+from picaset.checks import check_floating, check_mask, check_weights
 from picaset.extras import require
+from picaset.operators.state import presence
 from picaset.sets import SetBatch
 
 Item = TypeVar("Item")
@@ -115,6 +116,7 @@ class Chunk(NamedTuple):
     start: int
     elements: Tensor
     mask: Tensor | None
+    """Mask or weights, (B, n); None if every element is present."""
     set_index: int | None = None
     """The set of the elements, (1, n, D), if they are of one of several."""
 
@@ -147,16 +149,25 @@ class SourceChangedError(RuntimeError):
 class InMemory(Source):
     """A tensor; its chunks are views."""
 
-    def __init__(self, elements: Float[Tensor, "*B N D"], mask: Bool[Tensor, "*B N"] | None = None) -> None:
+    def __init__(
+        self,
+        elements: Float[Tensor, "*B N D"],
+        mask: Bool[Tensor, "*B N"] | None = None,
+        weights: Shaped[Tensor, "*B N"] | None = None,
+    ) -> None:
         self.name = "the tensor"
         if elements.dim() not in (2, 3):
             raise ValueError(f"{CALLER}: a tensor must have shape (N, D) or (B, N, D); got {tuple(elements.shape)}.")
         check_floating(elements, caller=CALLER)
         if elements.dim() == 2:
-            elements, mask = elements[None], None if mask is None else mask[None]
+            mask, weights = (None if part is None else part[None] for part in (mask, weights))
+            elements = elements[None]
         if mask is not None:
             check_mask(mask, elements, caller=CALLER)
-        self.elements, self.mask = elements, mask
+        if weights is not None:
+            check_weights(weights, elements, caller=CALLER)
+            weights = weights.detach()
+        self.elements, self.mask = elements, presence(mask, weights, elements)
         self.sets, self.count, self.width = elements.shape
         self.version = elements._version
 
@@ -463,14 +474,16 @@ ENGINES = {"ray": "picaset.integrations.ray", "dask": "picaset.integrations.dask
 """Packages whose datasets stay where they are, and the modules that read them."""
 
 
-def open_source(source: object, mask: Tensor | None = None) -> Source:
+def open_source(source: object, mask: Tensor | None = None, weights: Tensor | None = None) -> Source:
     """Return the source of a tensor, an array, a path or a function; a source is returned as it is."""
     if mask is not None and not isinstance(source, Tensor):
         raise TypeError(f"{CALLER}: a mask requires a tensor as source; got a mask and {type(source).__name__}.")
+    if weights is not None and not isinstance(source, Tensor):
+        raise TypeError(f"{CALLER}: weights require a tensor as source; got weights and {type(source).__name__}.")
     if isinstance(source, Source):
         return source
     if isinstance(source, Tensor):
-        return InMemory(source, mask)
+        return InMemory(source, mask, weights)
     if isinstance(source, np.ndarray):
         return ArrayRows(cast(NDArray[Any], source))
     if isinstance(source, str | os.PathLike):

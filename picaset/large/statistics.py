@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from picaset.operators.attention import backward_in_chunks, blocked_attention, blocked_mean
-from picaset.operators.state import AttentionState, finite_or_zero, without_autocast
+from picaset.operators.attention import additive_mask, backward_in_chunks, blocked_attention, blocked_mean
+from picaset.operators.state import AttentionState, finite_or_zero, present, scores_of_present, without_autocast
 
 
 class Summary(NamedTuple):
@@ -118,7 +118,7 @@ class Maxima(Statistic):
 
     def values(self, elements: Tensor, mask: Tensor | None, inputs: tuple[Tensor, ...]) -> Tensor:
         (values,) = self.function(elements, mask, *inputs)
-        return values if mask is None else values.masked_fill(~mask[..., None], -torch.inf)
+        return values if mask is None else values.masked_fill(~present(mask)[..., None], -torch.inf)
 
 
 class Softmax(Statistic):
@@ -134,8 +134,7 @@ class Softmax(Statistic):
     ) -> tuple[Tensor, ...]:
         assert whole.peak is not None
         scores, values = self.function(elements, mask, *inputs)
-        if mask is not None:  # before the exponential, which may overflow for an absent element
-            scores = scores.masked_fill(~mask[:, None, None, :], -torch.inf)
+        scores = scores_of_present(scores, mask)  # before the exponential, which may overflow for an absent element
         weights = (scores - finite_or_zero(whole.peak).to(scores.dtype)).exp()
         return weights.sum(dim=-1, keepdim=True), weights @ values
 
@@ -210,9 +209,10 @@ class ChunkOfAttention(torch.autograd.Function):
             )
             return grad_queries[:, None], grad_keys, None, None, None, None
         # Not the backward pass of the blocked kernel, which exists on the CPU alone.
-        weights = (queries @ keys.transpose(2, 3)).sub_(log[..., None]).exp_()
+        weights = (queries @ keys.transpose(2, 3)).sub_(log[..., None])
         if mask is not None:
-            weights.masked_fill_(~mask[:, None, None, :], 0.0)
+            weights += cast(Tensor, additive_mask(mask[:, None, None, :], weights))
+        weights.exp_()
         grad_scores = grad_mean @ values.transpose(2, 3)
         grad_scores.sub_((grad_mean * mean).sum(dim=-1, keepdim=True)).mul_(weights)
         grad_keys = grad_scores.transpose(2, 3) @ queries if ctx.needs_input_grad[1] else None

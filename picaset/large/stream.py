@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -36,6 +36,7 @@ def stream(
     chunk: int | None = None,
     *,
     mask: Bool[Tensor, "*B N"] | None = None,
+    weights: Shaped[Tensor, "*B N"] | None = None,
     transform: Transform | None = None,
     sink: Sink | None = None,
     spill: Spill = "auto",
@@ -57,6 +58,7 @@ def stream(
             a function that returns an iterator of chunks, a new one at every call.
         chunk: Elements in memory at a time; by default as many as fit into the caches.
         mask: With a tensor: True where an element is present.
+        weights: With a tensor: an element of weight w counts as w copies of it. They get no gradient.
         transform: Applied to every chunk, (B, n, D) to (B, n, E), each element by itself.
         sink: Destination of encoded elements: the path of a .npy, an array to fill, or a function called with each
             chunk. Without a sink they are returned, if the source is in memory, or as a dataset of Ray or Dask.
@@ -73,7 +75,7 @@ def stream(
         True
     """
     with watch_passes(progress) as watcher:
-        opened = open_source(source, mask)
+        opened = open_source(source, mask, weights)
         reading = Reading.for_operator(
             operator, opened, chunk=chunk, caller=CALLER, spill=spill, folder=folder, watcher=watcher
         )
@@ -90,6 +92,7 @@ def stream_source(
 ) -> Any:
     """Apply an operator to an open source, and deliver the elements that it returns."""
     check_deterministic(operator)
+    check_takes_weights(operator, source)
     large = prepare_elements(LargeSet(source, reading), operator, transform)
     result = apply_streamed(operator, large)
     if isinstance(result, LargeSet):
@@ -110,6 +113,15 @@ def check_deterministic(operator: nn.Module) -> None:
                 f"{CALLER}: {type(module).__name__} in training mode is not deterministic, and every chunk is computed "
                 "several times. Call .eval() on it."
             )
+
+
+def check_takes_weights(operator: nn.Module, source: Source) -> None:
+    """Refuse weights for an operator that does not take them; the modules of a sequence are checked one by one."""
+    if not isinstance(source, InMemory) or source.mask is None or source.mask.dtype is torch.bool:
+        return
+    for module in operator if isinstance(operator, nn.Sequential) else (operator,):
+        if not getattr(module, "takes_weights", False):
+            raise TypeError(f"{CALLER}: {type(module).__name__} does not take weights; stream the set without them.")
 
 
 def prepare_elements(large: LargeSet, operator: nn.Module, transform: Transform | None) -> LargeSet:

@@ -10,7 +10,7 @@ Dimensions:  B sets   N elements (padded)   K outputs   D features in   E featur
 from collections.abc import Iterable
 from typing import Literal, Unpack
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_num_heads, check_positive
@@ -22,6 +22,7 @@ from picaset.operators.buckets import pool_in_buckets
 from picaset.operators.encoders import Elementwise, InducedSelfAttention, SelfAttention
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool
+from picaset.operators.state import mask_and_weights
 from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
 
@@ -40,8 +41,11 @@ class PooledNetwork(PretrainedNetwork):
     Shapes:
         elements  (B, N, dim_in)                or a SetBatch
         mask      (B, N)                        True where an element is present; None means all are
+        weights   (B, N)                        an element of weight w counts as w copies of it; None for ones
         returns   (B, num_outputs, dim_out)
     """
+
+    takes_weights = True
 
     def __init__(self, encoders: Iterable[SetEncoder], pool: SetPool, decoder: nn.Module, *, dim_in: int) -> None:
         super().__init__()
@@ -51,22 +55,29 @@ class PooledNetwork(PretrainedNetwork):
         self.decoder = decoder
 
     def encode(
-        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B N E"] | SetBatch:
         """Return the encoded set, the input of the pool."""
-        check_input_set(self, elements, mask)
+        check_input_set(self, elements, mask, weights)
         for encoder in self.encoders:
-            elements = encoder(elements, mask)
+            elements = encoder(elements, mask, weights)
         return elements
 
     def forward(
-        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B K O"]:
         """Return the prediction for every set."""
         if isinstance(elements, SetBatch):
-            check_input_set(self, elements, mask)
-            return pool_in_buckets(elements, self.forward)  # once for the whole network, not in every layer
-        return self.decoder(self.pool(self.encode(elements, mask), mask))
+            check_input_set(self, elements, mask, weights)
+            # Once for the whole network, not in every layer.
+            return pool_in_buckets(elements, lambda padded, merged: self.forward(padded, *mask_and_weights(merged)))
+        return self.decoder(self.pool(self.encode(elements, mask, weights), mask, weights))
 
 
 @apply_streamed.register
@@ -212,10 +223,15 @@ class Picaso(PooledNetwork):
             dim_in=dim_in,
         )
 
-    def trace(self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None) -> Trace:
+    def trace(
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
+    ) -> Trace:
         """Return the templates and the attention of every step of the cascade."""
         assert isinstance(self.pool, PicasoPool)
-        return self.pool.trace(self.encode(elements, mask), mask)
+        return self.pool.trace(self.encode(elements, mask, weights), mask, weights)
 
 
 class SetTransformer(Picaso):

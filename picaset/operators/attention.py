@@ -44,15 +44,16 @@ buffer each.
 Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features of an element   M = H K
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import pad, scaled_dot_product_attention
 
-from picaset.operators.state import AttentionState, softmax_over_present, upcast_half, without_autocast
+from picaset.operators.state import AttentionState, Presence, softmax_over_present, upcast_half, without_autocast
 
 SMALLEST_PART = 2048
 """Smallest number of elements per thread for which a set is divided among threads."""
@@ -60,34 +61,47 @@ SMALLEST_PART = 2048
 FLASH_FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 FLASH_BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
 SOFTMAX_BACKWARD = "_softmax_backward_data"
+EFFICIENT_FORWARD = "_scaled_dot_product_efficient_attention"
 
 
-@cache
 def private_operator(name: str) -> Any:
     """Return a private operator of torch, or None if this version of torch does not have it."""
     return getattr(torch.ops.aten, name, None)
 
 
 def requires_plain_equation() -> bool:
-    """Whether a trace or a function transform is active, which needs differentiable operations."""
-    if torch.compiler.is_compiling():
+    """Whether a program is exported or traced, or a function transform is active, which need plain operations."""
+    if torch.compiler.is_exporting() or cast(Any, torch.jit).is_tracing():
         return True
+    if torch.compiler.is_compiling():
+        return False
     transforms_active: Any = getattr(cast(Any, torch)._C, "_are_functorch_transforms_active", None)
     return transforms_active is None or transforms_active()
+
+
+class DeviceKernel(NamedTuple):
+    """Absorbed attention on one kind of device: the functions ``blocked_mean`` and ``backward_in_chunks`` there."""
+
+    forward: Callable[..., tuple[Tensor, Tensor]]
+    backward: Callable[..., Tensor]
+
+
+DEVICE_KERNELS = dict[str, DeviceKernel]()
+"""Kernels by type of device, such as ``"cuda"``; the functions of this file serve all others."""
 
 
 def plain_attention(
     queries: Float[Tensor, "B H M d"],
     keys: Float[Tensor, "B H N d"],
     values: Float[Tensor, "B H N d"],
-    mask: Bool[Tensor, "B N"] | None,
+    mask: Presence | None,
 ) -> Float[Tensor, "B H M d"]:
     """Attend to the present elements; the result of an empty set is zero."""
     return softmax_over_present(queries @ keys.transpose(-2, -1), mask) @ values
 
 
 def blocked_mean(
-    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
+    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Presence | None
 ) -> tuple[Float[Tensor, "B M E"], Float[Tensor, "B M"]]:
     """Return attention with the elements as keys and values, and the log of its denominator.
 
@@ -95,15 +109,15 @@ def blocked_mean(
     and a part for the remainder, which are merged by their denominators.
     """
     sets, count, width = elements.shape
-    parts = torch.get_num_threads() // max(sets, 1)
-    if elements.device.type != "cpu" or parts < 2 or count < SMALLEST_PART * parts:
+    parts = num_workers(elements.device) // max(sets, 1)
+    if parts < 2 or count < SMALLEST_PART * parts:
         mean, log = blocked_attention(queries[:, None], elements[:, None], elements[:, None], mask)
         return mean[:, 0], log[:, 0]
     size = count // parts
     whole = size * parts
     divided = elements[:, :whole].view(sets, parts, size, width)
-    present = None if mask is None else mask[:, :whole].reshape(sets, parts, 1, size)
-    results = [blocked(queries[:, None].expand(-1, parts, -1, -1), divided, divided, present)]
+    divided_mask = None if mask is None else mask[:, :whole].reshape(sets, parts, 1, size)
+    results = [blocked(queries[:, None].expand(-1, parts, -1, -1), divided, divided, divided_mask)]
     if whole < count:
         rest = elements[:, None, whole:]
         results.append(blocked(queries[:, None], rest, rest, None if mask is None else mask[:, None, None, whole:]))
@@ -115,36 +129,54 @@ def blocked_mean(
     return (weights[..., None] * means).sum(dim=1), torch.where(empty, torch.inf, log)
 
 
+def num_workers(device: torch.device) -> int:
+    """Return how many sets, or parts of sets, a device attends to at the same time."""
+    if device.type == "cpu":
+        return torch.get_num_threads()
+    return 2 * cast(Any, torch.cuda).get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
 def blocked_attention(
     queries: Float[Tensor, "B H M d"],
     keys: Float[Tensor, "B H N d"],
     values: Float[Tensor, "B H N d"],
-    mask: Bool[Tensor, "B N"] | None,
+    mask: Presence | None,
 ) -> tuple[Float[Tensor, "B H M d"], Float[Tensor, "B H M"]]:
     """Return attention over the present elements, and the log of its denominator."""
     return blocked(queries, keys, values, None if mask is None else mask[:, None, None, :])
 
 
-def blocked(queries: Tensor, keys: Tensor, values: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor]:
+def blocked(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the mean and the log of the denominator; zero and +inf for an empty set, so that its weights are zero."""
-    flash_forward = private_operator(FLASH_FORWARD)
+    flash_forward, efficient_forward = private_operator(FLASH_FORWARD), private_operator(EFFICIENT_FORWARD)
+    bias = additive_mask(mask, queries)
     if queries.device.type == "cpu" and flash_forward is not None:
-        bias = additive_mask(present, queries)
         mean, log = flash_forward(queries, keys, values, 0.0, False, attn_mask=bias, scale=1.0)
-        return mean, log if present is None else log.masked_fill(~present.any(dim=-1), torch.inf)
+        return mean, log if mask is None else log.masked_fill(~mask.any(dim=-1), torch.inf)
+    # Tensors without values take the way of a GPU, to check shapes where there is none.
+    if queries.device.type in ("cuda", "meta") and efficient_forward is not None:
+        if bias is not None:  # the kernel needs rows of aligned length
+            shape = (*queries.shape[:-1], keys.shape[-2])
+            bias = pad(bias, (0, -keys.shape[-2] % 16))[..., : keys.shape[-2]].expand(shape)
+        mean, log, *_ = efficient_forward(queries, keys, values, bias, True, scale=1.0)
+        log = log[..., : queries.shape[-2]]
+        if mask is None:
+            return mean, log
+        empty = ~mask.any(dim=-1)
+        return mean.masked_fill(empty[..., None], 0.0), log.masked_fill(empty, torch.inf)
     scores = queries @ keys.transpose(-2, -1)
-    if present is not None:
-        scores = scores.masked_fill_(~present, -torch.inf)
+    if bias is not None:
+        scores += bias
     log = scores.logsumexp(dim=-1)
-    log = log if present is None else log.masked_fill(~present.any(dim=-1), torch.inf)
+    log = log if mask is None else log.masked_fill(~mask.any(dim=-1), torch.inf)
     return (scores - log[..., None]).exp_() @ values, log
 
 
-def additive_mask(present: Tensor | None, like: Tensor) -> Tensor | None:
-    """Return a mask to add to the scores: zero where an element is present, -inf elsewhere."""
-    if present is None:
-        return None
-    return torch.zeros_like(present, dtype=like.dtype).masked_fill_(~present, -torch.inf)
+def additive_mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """Return what to add to the scores: the log of the weight of an element, zero without weights; -inf if absent."""
+    if mask is None or mask.dtype is not torch.bool:
+        return None if mask is None else mask.log().to(like.dtype)
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(~mask, -torch.inf)
 
 
 def softmax_backward(grad_weights: Tensor, weights: Tensor) -> Tensor:
@@ -169,14 +201,31 @@ def softmax_attention(
     queries: Float[Tensor, "B H M d"],
     keys: Float[Tensor, "B H N d"],
     values: Float[Tensor, "B H N d"],
-    mask: Bool[Tensor, "B N"] | None,
+    mask: Presence | None,
 ) -> Float[Tensor, "B H M d"]:
     """Attend to the present elements, with the blocked kernel where possible; the result of an empty set is zero."""
-    if requires_plain_equation() or queries.device.type != "cpu" or queries.shape[2] == 0:
+    needs_gradient = mask is not None and mask.requires_grad  # the kernels have none for weights
+    if requires_plain_equation() or needs_gradient or queries.shape[2] == 0:
         return plain_attention(queries, keys, values, mask)
+    if queries.device.type != "cpu":
+        return attention_off_the_cpu(queries, keys, values, mask)
     if private_operator(FLASH_FORWARD) is None or private_operator(FLASH_BACKWARD) is None:
         return plain_attention(queries, keys, values, mask)
+    if torch.compiler.is_compiling():
+        return torch.ops.picaset.attention(queries, keys, values, mask)[0]
     return cast(Any, SoftmaxAttention).apply(queries, keys, values, mask)[0]
+
+
+def attention_off_the_cpu(queries: Tensor, keys: Tensor, values: Tensor, mask: Presence | None) -> Tensor:
+    """Attend to the present elements with torch's own attention, which selects a kernel for the device."""
+    if mask is None:
+        return scaled_dot_product_attention(queries, keys, values, scale=1.0)
+    # Kernels differ in what they return for an empty set, so it attends to its padding, and the result is set to zero.
+    empty = ~mask.any(dim=1)[:, None, None, None]
+    bias = additive_mask(mask[:, None, None, :], queries)
+    assert bias is not None
+    bias = bias.masked_fill(empty, 0.0).expand(-1, queries.shape[1], queries.shape[2], -1)
+    return scaled_dot_product_attention(queries, keys, values, attn_mask=bias, scale=1.0).masked_fill(empty, 0.0)
 
 
 class SoftmaxAttention(torch.autograd.Function):
@@ -199,10 +248,38 @@ class SoftmaxAttention(torch.autograd.Function):
         if torch.is_grad_enabled():  # the gradient itself will be differentiated
             output = plain_attention(queries, keys, values, mask)
             return *differentiable_gradients(output, (queries, keys, values), ctx.needs_input_grad, grad), None
-        bias = additive_mask(None if mask is None else mask[:, None, None, :], queries)
-        flash_backward = private_operator(FLASH_BACKWARD)
-        grads = flash_backward(grad, queries, keys, values, mean, log, 0.0, False, attn_mask=bias, scale=1.0)
-        return *grads, None
+        return *attention_backward(grad, queries, keys, values, mask, mean, log), None
+
+
+def attention_backward(
+    grad: Tensor, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, mean: Tensor, log: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of queries, keys and values with the blocked kernel."""
+    bias = additive_mask(None if mask is None else mask[:, None, None, :], queries)
+    flash_backward = private_operator(FLASH_BACKWARD)
+    return flash_backward(grad, queries, keys, values, mean, log, 0.0, False, attn_mask=bias, scale=1.0)
+
+
+def save_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs, *output)
+
+
+def differentiate_attention(ctx: Any, grad: Tensor, _: Any) -> Any:
+    return *torch.ops.picaset.attention_backward(grad, *ctx.saved_tensors), None
+
+
+# Operators for compiled code; torch derives the shapes that a trace needs from the functions themselves.
+torch_library: Any = torch.library  # its functions have no types
+library: Any = torch_library.Library("picaset", "FRAGMENT")
+INPUTS = "Tensor queries, Tensor keys, Tensor values, Tensor? mask"
+library.define(f"attention({INPUTS}) -> (Tensor, Tensor)")
+library.define(f"attention_backward(Tensor grad, {INPUTS}, Tensor mean, Tensor log) -> (Tensor, Tensor, Tensor)")
+for name, kernel in (("attention", blocked_attention), ("attention_backward", attention_backward)):
+    library.impl(name, kernel, "CompositeExplicitAutograd")
+    torch_library.register_fake(f"picaset::{name}", kernel, lib=library)
+torch_library.register_autograd(
+    "picaset::attention", differentiate_attention, setup_context=save_attention, lib=library
+)
 
 
 MAX_STORED_WEIGHTS = 2**20
@@ -211,44 +288,55 @@ ROWS_IN_CACHE = 8192
 """Number of elements, over all sets, in one chunk of the backward pass."""
 
 
+def stores_weights(queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"]) -> bool:
+    """Whether the problem is so small that its weights are stored."""
+    if elements.device.type in DEVICE_KERNELS or elements.dtype != queries.dtype:
+        return False
+    return elements.shape[0] * queries.shape[1] * elements.shape[1] <= MAX_STORED_WEIGHTS
+
+
+def keeps_dtype(elements: Tensor) -> bool:
+    """Whether products with the elements are computed in their dtype; otherwise half precision becomes float32."""
+    return elements.dtype is torch.bfloat16 and elements.device.type == "cpu" and MULTIPLIES_BFLOAT16
+
+
+MULTIPLIES_BFLOAT16: bool = getattr(torch.cpu, "_is_avx512_bf16_supported", bool)()
+"""Whether this processor has instructions for products in bfloat16."""
+
+
 def softmax_mean(
-    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
+    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Presence | None, *, store: bool = True
 ) -> tuple[Float[Tensor, "B M E"], Float[Tensor, "B M N"] | Float[Tensor, "B M"]]:
     """Return the attention-weighted mean of the elements; zero for an empty set.
 
-    Also return what the backward pass needs: the weights (B, M, N), or the log of the denominators (B, M).
+    Also return what the backward pass needs: the weights (B, M, N) of a small problem, unless they may not be stored,
+    or the log of the denominators (B, M).
     """
-    if elements.shape[0] * queries.shape[1] * elements.shape[1] > MAX_STORED_WEIGHTS:
-        return blocked_mean(queries, elements, mask)
+    if elements.device.type in DEVICE_KERNELS:
+        return DEVICE_KERNELS[elements.device.type].forward(queries, elements, mask)
+    if not (store and stores_weights(queries, elements)):
+        mean, log = blocked_mean(queries.to(elements.dtype), elements, mask)
+        return mean.to(queries.dtype), log
     scores = torch.bmm(queries, elements.transpose(1, 2))
     weights = scores.softmax(dim=-1) if mask is None else softmax_over_present(scores[:, None], mask)[:, 0]
     return torch.bmm(weights, elements), weights
 
 
-def backward_from_weights(
-    queries: Float[Tensor, "B M E"],
-    elements: Float[Tensor, "B N E"],
-    weights: Float[Tensor, "B M N"],
-    grad_mean: Float[Tensor, "B M E"],
-    grad_elements: Float[Tensor, "B N E"] | None,
-    *,
-    accumulate: bool,
-) -> Float[Tensor, "B M E"]:
-    """Return the gradient of the queries from stored weights.
+def rows_of_chunk(queries: Float[Tensor, "B M E"]) -> int:
+    """Return the number of elements, over all sets, in one chunk of the backward pass.
 
-    The gradient of the elements is written into ``grad_elements``, or added to it if ``accumulate`` is set.
+    On the CPU a chunk fits into the cache; on a GPU the products of a chunk take a sixteenth of the free memory.
     """
-    grad_scores = softmax_backward(torch.bmm(grad_mean, elements.transpose(1, 2)), weights)
-    if grad_elements is not None:
-        torch.baddbmm(grad_elements, weights.transpose(1, 2), grad_mean, beta=int(accumulate), out=grad_elements)
-        grad_elements.baddbmm_(grad_scores.transpose(1, 2), queries)
-    return torch.bmm(grad_scores, elements)
+    if queries.device.type != "cuda":
+        return ROWS_IN_CACHE
+    free, _ = torch.cuda.mem_get_info(queries.device)
+    return max(free // (16 * 4 * queries.element_size() * queries.shape[1]), ROWS_IN_CACHE)
 
 
 def backward_in_chunks(
     queries: Float[Tensor, "B M E"],
     elements: Float[Tensor, "B N E"],
-    mask: Bool[Tensor, "B N"] | None,
+    mask: Presence | None,
     mean: Float[Tensor, "B M E"],
     log: Float[Tensor, "B M"],
     grad_mean: Float[Tensor, "B M E"],
@@ -256,74 +344,35 @@ def backward_in_chunks(
     *,
     accumulate: bool,
 ) -> Float[Tensor, "B M E"]:
-    """Like ``backward_from_weights``, with weights recomputed chunk by chunk from the log of the denominators."""
+    """Return the gradient of the queries, with weights recomputed chunk by chunk from the log of the denominators.
+
+    The gradient of the elements is written into ``grad_elements``, or added to it if ``accumulate`` is set.
+    """
+    if elements.device.type in DEVICE_KERNELS:
+        backward = DEVICE_KERNELS[elements.device.type].backward
+        return backward(queries, elements, mask, mean, log, grad_mean, grad_elements, accumulate=accumulate)
     sets, count, _ = elements.shape
-    num_queries = queries.shape[1]
-    left = torch.cat([queries, grad_mean], dim=1)  # (B, 2M, E)
-    right = torch.cat([grad_mean, queries], dim=1)
+    num_queries, dtype = queries.shape[1], elements.dtype
+    left = torch.cat([queries, grad_mean], dim=1).to(dtype)  # (B, 2M, E)
+    right = torch.cat([grad_mean, queries], dim=1).to(dtype)
     log, correction = log[..., None], (grad_mean * mean).sum(dim=-1, keepdim=True)  # (B, M, 1) each
     grad_queries = torch.zeros_like(queries)
-    size = max(ROWS_IN_CACHE // max(sets, 1), 1)
+    size = max(rows_of_chunk(queries) // max(sets, 1), 1)
     for start in range(0, count, size):
         chunk = elements[:, start : start + size]
-        products = left @ chunk.transpose(1, 2)  # (B, 2M, n)
+        products = (left @ chunk.transpose(1, 2)).to(queries.dtype)  # (B, 2M, n)
         weights, grad_scores = products[:, :num_queries], products[:, num_queries:]
-        weights.sub_(log).exp_()
+        weights.sub_(log)
         if mask is not None:
-            weights.masked_fill_(~mask[:, None, start : start + size], 0.0)
+            weights += cast(Tensor, additive_mask(mask[:, None, start : start + size], weights))
+        weights.exp_()
         grad_scores.sub_(correction).mul_(weights)
-        grad_queries.baddbmm_(grad_scores, chunk)
+        products = products.to(dtype)
+        grad_queries += products[:, num_queries:] @ chunk
         if grad_elements is not None:
             grad_chunk = grad_elements[:, start : start + size]
             torch.baddbmm(grad_chunk, products.transpose(1, 2), right, beta=int(accumulate), out=grad_chunk)
     return grad_queries
-
-
-class Absorbed(NamedTuple):
-    """A set and the key and value maps through which it is attended to."""
-
-    elements: Float[Tensor, "B N E"]
-    key_weight: Float[Tensor, "H d E"]
-    value_weight: Float[Tensor, "H d E"]
-    value_bias: Float[Tensor, "#B 1 D"]
-    """Bias of the value map; zero for an empty set."""
-
-
-def absorbed_attention(
-    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Bool[Tensor, "B N"] | None, scale: float
-) -> tuple[Float[Tensor, "B K D"], Absorbed]:
-    """Return the heads, and the set to pass to the next step, so that gradients accumulate in place."""
-    if requires_plain_equation():
-        return plain_absorbed_attention(queries, absorbed, mask, scale), absorbed
-    if not (torch.is_grad_enabled() and (queries.requires_grad or any(part.requires_grad for part in absorbed))):
-        return forward(queries, absorbed, mask, scale)[0], absorbed
-    heads, elements, key_weight, value_weight = cast(Any, AbsorbedAttention).apply(queries, *absorbed, mask, scale)
-    # Outputs of the function require a gradient, so inputs that require none are passed on themselves.
-    return heads, Absorbed(
-        elements if absorbed.elements.requires_grad else absorbed.elements,
-        key_weight if absorbed.key_weight.requires_grad else absorbed.key_weight,
-        value_weight if absorbed.value_weight.requires_grad else absorbed.value_weight,
-        absorbed.value_bias,
-    )
-
-
-def plain_absorbed_attention(
-    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Bool[Tensor, "B N"] | None, scale: float
-) -> Float[Tensor, "B K D"]:
-    """Return the heads by operations that torch can trace, transform and differentiate any number of times."""
-    elements = absorbed.elements
-    folded = absorb(queries, absorbed.key_weight, scale).expand(elements.shape[0], -1, -1)
-    mean = plain_attention(folded[:, None], elements[:, None], elements[:, None], mask)[:, 0]
-    return project(mean, absorbed.value_weight) + absorbed.value_bias
-
-
-def forward(
-    queries: Float[Tensor, "#B K D"], absorbed: Absorbed, mask: Bool[Tensor, "B N"] | None, scale: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the heads; and folded queries, mean and softmax statistics for the backward pass."""
-    folded = absorb(queries, absorbed.key_weight, scale).expand(absorbed.elements.shape[0], -1, -1)
-    mean, softmax = softmax_mean(folded, absorbed.elements, mask)
-    return project(mean, absorbed.value_weight).add_(absorbed.value_bias), folded, mean, softmax
 
 
 def absorb(queries: Float[Tensor, "B K D"], key_weight: Float[Tensor, "H d E"], scale: float) -> Float[Tensor, "B M E"]:
@@ -336,6 +385,11 @@ def project(mean: Float[Tensor, "B M E"], value_weight: Float[Tensor, "H d E"]) 
     sets, rows, _ = mean.shape
     num_heads = value_weight.shape[0]
     return join(torch.bmm(unfold(mean, num_heads), value_weight.transpose(1, 2)), sets, rows // num_heads)
+
+
+def weight_by_head(weight: Float[Tensor, "D E"], num_heads: int) -> Float[Tensor, "H d E"]:
+    """Return the weight of a map of each head, in float32 for half precision."""
+    return upcast_half(weight).reshape(num_heads, weight.shape[0] // num_heads, weight.shape[1])
 
 
 def by_head(vectors: Float[Tensor, "B K D"], num_heads: int) -> Float[Tensor, "H BK d"]:
@@ -352,6 +406,8 @@ def join(heads: Float[Tensor, "H BK d"], sets: int, count: int) -> Float[Tensor,
 
 def fold(heads: Float[Tensor, "H BK E"], sets: int, count: int) -> Float[Tensor, "B M E"]:
     """Stack the heads of each set as rows, for one product with its elements."""
+    if count == 1:
+        return heads.transpose(0, 1)
     num_heads, _, features = heads.shape
     return heads.view(num_heads, sets, count, features).transpose(0, 1).reshape(sets, num_heads * count, features)
 
@@ -360,75 +416,9 @@ def unfold(folded: Float[Tensor, "B M E"], num_heads: int) -> Float[Tensor, "H B
     """Separate the heads again; the inverse of ``fold``."""
     sets, rows, features = folded.shape
     count = rows // num_heads
+    if count == 1:
+        return folded.transpose(0, 1)
     return folded.reshape(sets, num_heads, count, features).transpose(0, 1).reshape(num_heads, sets * count, features)
-
-
-class AbsorbedAttention(torch.autograd.Function):
-    """Autograd function of ``absorbed_attention``."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Any:
-        queries, elements, keys, values, bias, mask, scale = inputs
-        heads, folded, mean, softmax = forward(queries, Absorbed(elements, keys, values, bias), mask, scale)
-        ctx.set_materialize_grads(False)
-        ctx.scale = scale
-        ctx.save_for_backward(queries, elements, keys, values, bias, mask, folded, mean, softmax)
-        return heads, elements.view_as(elements), keys.view_as(keys), values.view_as(values)
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        grad_heads, *later = grad_outputs  # ``later``: gradients of elements and maps from the steps after this one
-        queries, elements, keys, values, bias, mask, folded, mean, softmax = ctx.saved_tensors
-        need = ctx.needs_input_grad
-        if grad_heads is None:
-            return None, *later, None, None, None
-        if torch.is_grad_enabled():  # the gradient itself will be differentiated
-            output = plain_absorbed_attention(queries, Absorbed(elements, keys, values, bias), mask, ctx.scale)
-            grads = differentiable_gradients(output, (queries, elements, keys, values, bias), need, grad_heads)
-            return *(add_gradients(*pair) for pair in zip(grads, (None, *later, None), strict=True)), None, None
-        sets, num_heads, count = len(elements), len(keys), queries.shape[1]
-        grad_by_head = by_head(grad_heads, num_heads)  # (H, B K, d)
-        grad_mean = fold(torch.bmm(grad_by_head, values), sets, count)  # (B, M, E)
-        accumulate = later[0] is not None
-        grad_elements = None
-        if need[1]:
-            grad_elements = later[0].contiguous() if accumulate else torch.empty_like(elements)
-        if softmax.dim() == 3:
-            grad_folded = backward_from_weights(
-                folded, elements, softmax, grad_mean, grad_elements, accumulate=accumulate
-            )
-        else:
-            grad_folded = backward_in_chunks(
-                folded, elements, mask, mean, softmax, grad_mean, grad_elements, accumulate=accumulate
-            )
-        if len(queries) < sets:  # all sets share the queries
-            grad_folded = grad_folded.sum(dim=0, keepdim=True)
-        grad_absorbed = unfold(grad_folded, num_heads)  # (H, R, E)
-        grad_queries = join(torch.bmm(grad_absorbed, keys.transpose(1, 2)), len(queries), count)
-        return (
-            grad_queries.mul_(ctx.scale) if need[0] else None,
-            grad_elements,
-            add_product(later[1], by_head(queries * ctx.scale, num_heads), grad_absorbed) if need[2] else None,
-            add_product(later[2], grad_by_head, unfold(mean, num_heads)) if need[3] else None,
-            grad_heads.sum_to_size(bias.shape) if need[4] else None,
-            None,
-            None,
-        )
-
-
-def add_product(
-    total: Tensor | None, left: Float[Tensor, "H R d"], right: Float[Tensor, "H R E"]
-) -> Float[Tensor, "H d E"]:
-    """Add ``left^T right`` to the gradient from later steps, in place: no other graph refers to that buffer."""
-    left = left.transpose(1, 2)
-    return torch.bmm(left, right) if total is None else total.contiguous().baddbmm_(left, right)
-
-
-def add_gradients(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    """Add two gradients, of which None is zero."""
-    if first is None or second is None:
-        return second if first is None else first
-    return first + second
 
 
 Order = Literal["project", "absorb"]
@@ -443,7 +433,7 @@ class ProjectedSet:
 
     keys: Float[Tensor, "B H N d"]
     values: Float[Tensor, "B H N d"]
-    mask: Bool[Tensor, "B N"] | None
+    mask: Presence | None
     scale: float
 
     def scores(self, queries: Float[Tensor, "#B K D"]) -> Float[Tensor, "B H K N"]:
@@ -460,45 +450,57 @@ class ProjectedSet:
         return split_heads(queries * self.scale, self.keys.shape[1])
 
 
-@dataclass
+@dataclass(frozen=True)
 class AbsorbedSet:
     """A set as its elements, with the key map applied to the queries and the value map to the mean."""
 
-    absorbed: Absorbed
-    mask: Bool[Tensor, "B N"] | None
+    elements: Float[Tensor, "B N E"]
+    key_map: nn.Linear
+    value_map: nn.Linear
+    mask: Presence | None
+    num_heads: int
     scale: float
 
     def scores(self, queries: Float[Tensor, "#B K D"]) -> Float[Tensor, "B H K N"]:
         """Return the scaled products of queries and keys."""
-        folded = self.queries(queries) @ self.absorbed.elements.transpose(1, 2)  # (B, M, N): one product for all heads
-        return self.by_head(folded)
+        # (B, M, N): one product for all heads
+        return self.by_head(self.queries(queries) @ upcast_half(self.elements).transpose(1, 2))
 
     def attend(self, queries: Float[Tensor, "#B K D"]) -> Float[Tensor, "B K D"]:
-        """Return the heads, concatenated; the next call adds its gradients to the same buffers."""
-        heads, self.absorbed = absorbed_attention(queries, self.absorbed, self.mask, self.scale)
-        return heads
+        """Return the heads, concatenated, by the plain equation."""
+        elements = upcast_half(self.elements)
+        folded = self.queries(queries).expand(elements.shape[0], -1, -1)[:, None]
+        mean = plain_attention(folded, elements[:, None], elements[:, None], self.mask)[:, 0]
+        bias = self.value_bias()
+        return self.project(mean) + (bias if self.mask is None else bias * self.mask.any(dim=1)[:, None, None])
 
     def summarize(self, queries: Float[Tensor, "B K D"]) -> AttentionState:
         """Return the softmax statistics of the elements; those of the parts of a set merge."""
-        elements = self.absorbed.elements
+        elements = upcast_half(self.elements)
         folded = self.queries(queries) @ elements.transpose(1, 2)
         state = AttentionState.of(folded[:, None], elements[:, None], self.mask)
         return AttentionState(*(self.by_head(part[:, 0]) for part in state))
 
     def finish(self, state: AttentionState) -> Float[Tensor, "B K D"]:
         """Return the heads from the state of the whole set."""
-        heads = project(state.mean().flatten(1, 2), self.absorbed.value_weight)
-        return heads + self.absorbed.value_bias * state.seen()[:, 0, :1]
+        return self.project(state.mean().flatten(1, 2)) + self.value_bias() * state.seen()[:, 0, :1]
 
     def queries(self, queries: Float[Tensor, "B K D"]) -> Float[Tensor, "B M E"]:
         """Return the scaled queries of all heads, mapped to the space of the elements."""
-        return absorb(queries, self.absorbed.key_weight, self.scale)
+        return absorb(queries, weight_by_head(self.key_map.weight, self.num_heads), self.scale)
+
+    def project(self, mean: Float[Tensor, "B M E"]) -> Float[Tensor, "B K D"]:
+        """Apply the value map of each head to its means, without the bias."""
+        return project(mean, weight_by_head(self.value_map.weight, self.num_heads))
+
+    def value_bias(self) -> Float[Tensor, " D"]:
+        """Return the bias of the values; the key bias cancels in the softmax, but gets a gradient, of zero."""
+        return upcast_half(self.value_map.bias + 0 * self.key_map.bias)  # distributed training waits for every gradient
 
     def by_head(self, folded: Float[Tensor, "B M X"]) -> Float[Tensor, "B H K X"]:
         """Separate the heads."""
         sets, rows, columns = folded.shape
-        heads = self.absorbed.key_weight.shape[0]
-        return folded.reshape(sets, heads, rows // heads, columns)
+        return folded.reshape(sets, self.num_heads, rows // self.num_heads, columns)
 
 
 SetView = ProjectedSet | AbsorbedSet
@@ -521,7 +523,7 @@ def attention_weights(queries: Float[Tensor, "#B K D"], view: SetView) -> Float[
 
 def view_set(
     elements: Float[Tensor, "B N E"],
-    mask: Bool[Tensor, "B N"] | None,
+    mask: Presence | None,
     *,
     key_map: nn.Linear,
     value_map: nn.Linear,
@@ -531,18 +533,12 @@ def view_set(
 ) -> SetView:
     """Return a set, with its key and value map, for the given order of evaluation.
 
-    Half precision is converted to float32 here, so that scores and sums are computed in float32.
+    Half precision is converted to float32 here or on use, so that scores and sums are computed in float32.
     """
     if order == "project":
         keys, values = (split_heads(upcast_half(layer(elements)), num_heads) for layer in (key_map, value_map))
         return ProjectedSet(keys, values, mask, scale)
-    per_head = (num_heads, key_map.out_features // num_heads, key_map.in_features)
-    # The key bias cancels in the softmax, but needs a gradient, of zero: distributed training waits for it.
-    bias = upcast_half(value_map.bias + 0 * key_map.bias)[None, None]
-    if mask is not None:
-        bias = bias * mask.any(dim=1)[:, None, None]
-    key_weight, value_weight = (upcast_half(layer.weight).reshape(per_head) for layer in (key_map, value_map))
-    return AbsorbedSet(Absorbed(upcast_half(elements), key_weight, value_weight, bias), mask, scale)
+    return AbsorbedSet(elements, key_map, value_map, mask, num_heads, scale)
 
 
 def cheapest_order(

@@ -10,7 +10,7 @@ Dimensions:  B sets   N elements (padded)   K templates   D features
 from typing import Unpack
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from picaset.checks import check_positive
@@ -18,7 +18,7 @@ from picaset.operators.attention import Order
 from picaset.operators.base import SetPool
 from picaset.operators.block import BlockOptions
 from picaset.operators.picaso import PicasoPool
-from picaset.operators.state import AttentionState, softmax_over_present, upcast_half, without_autocast
+from picaset.operators.state import AttentionState, Presence, softmax_over_present, upcast_half, without_autocast
 
 
 class AttentionPool(PicasoPool):
@@ -77,6 +77,8 @@ class GatedAttentionPool(SetPool):
         torch.Size([8, 1, 16])
     """
 
+    takes_weights = True
+
     def __init__(self, dim: int, *, dim_hidden: int = 128, num_templates: int = 1) -> None:
         super().__init__()
         check_positive(caller="GatedAttentionPool", dim=dim, dim_hidden=dim_hidden, num_templates=num_templates)
@@ -85,13 +87,13 @@ class GatedAttentionPool(SetPool):
         self.gate = nn.Linear(dim, dim_hidden)
         self.weigh = nn.Linear(dim_hidden, num_templates)
 
-    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K D"]:
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B K D"]:
         scores = self.scores(elements)
         with without_autocast(scores):
             state = AttentionState.of(scores[:, None], upcast_half(elements)[:, None], mask)
         return state.mean().squeeze(1).to(elements.dtype)
 
-    def weights(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K N"]:
+    def weights(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B K N"]:
         """Return the attention weights; zero for absent elements."""
         return softmax_over_present(self.scores(elements)[:, None], mask)[:, 0]
 
@@ -119,13 +121,15 @@ class FeaturewiseAttentionPool(SetPool):
         torch.Size([8, 1, 16])
     """
 
+    takes_weights = True
+
     def __init__(self, dim: int) -> None:
         super().__init__()
         check_positive(caller="FeaturewiseAttentionPool", dim=dim)
         self.dim_in = dim
         self.weigh = nn.Linear(dim, dim)
 
-    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 D"]:
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B 1 D"]:
         # Each feature is a head of width one.
         scores = upcast_half(self.weigh(elements)).transpose(1, 2)[:, :, None]  # (B, D, 1, N)
         values = upcast_half(elements).transpose(1, 2)[..., None]  # (B, D, N, 1)

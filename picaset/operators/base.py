@@ -5,10 +5,12 @@ r"""Base classes of the operators: how every operator reads a set, and how to wr
     Cascade        updates K templates in several steps; subclasses implement ``begin`` and ``advance``
     CascadePool    a Cascade that is a SetPool and returns its last templates
 
-Every operator is called with a padded pair ``(elements, mask)`` or with a :class:`SetBatch`. The base classes check
-the arguments, pad packed sets, replace padding by zeros and convert the result back. ``pool`` and ``encode``
-therefore always receive padded elements (B, N, D) with N >= 1 and exact zeros where an element is absent; ``mask`` is
-None if every element is present. A subclass sets ``dim_in`` to the number of features it expects:
+Every operator is called with a padded pair ``(elements, mask)`` or with a :class:`SetBatch`, and with ``weights`` if
+an element of weight w counts as w copies. The base classes check the arguments, pad packed sets, replace padding by
+zeros and convert the result back. ``pool`` and ``encode`` therefore always receive padded elements (B, N, D) with
+N >= 1 and exact zeros where an element is absent; ``mask`` is None if every element is present. A subclass sets
+``dim_in`` to the number of features it expects, and ``takes_weights`` if its ``mask`` may be weights, zero where an
+element is absent (:mod:`picaset.operators.state`):
 
     >>> class PowerMean(SetPool):
     ...     def __init__(self, dim: int, power: int) -> None:
@@ -32,11 +34,12 @@ Dimensions:  B sets   N elements (padded)   K vectors   D features in   E featur
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from picaset.checks import check_floating, check_mask, check_tensor
+from picaset.checks import check_floating, check_mask, check_tensor, check_weights
 from picaset.operators.buckets import encode_in_buckets, pool_in_buckets
+from picaset.operators.state import Presence, presence, present
 from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
 
@@ -46,17 +49,25 @@ class SetPool(PretrainedNetwork):
 
     dim_in: int | None = None
     """Number of features of an element; None accepts any."""
+    takes_weights = False
+    """Whether ``mask`` of ``pool`` may be weights."""
 
     def forward(
-        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B K E"]:
-        """Pool every set; ``mask`` is True where an element is present, None if all are."""
-        if isinstance(elements, SetBatch):
-            check_input_set(self, elements, mask)
-            return pool_in_buckets(elements, self.pool)
-        return self.pool(*read_set(self, elements, mask))
+        """Pool every set; ``mask`` is True where an element is present, None if all are.
 
-    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K E"]:
+        An element of weight w counts as w copies of it; ``weights`` of None are ones.
+        """
+        if isinstance(elements, SetBatch):
+            check_input_set(self, elements, mask, weights)
+            return pool_in_buckets(elements, self.pool)
+        return self.pool(*read_set(self, elements, mask, weights))
+
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B K E"]:
         """Pool padded sets whose absent elements are zero."""
         raise NotImplementedError
 
@@ -69,18 +80,27 @@ class SetEncoder(PretrainedNetwork):
 
     dim_in: int | None = None
     """Number of features of an element; None accepts any."""
+    takes_weights = False
+    """Whether ``mask`` of ``encode`` may be weights."""
 
     def forward(
-        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B N E"] | SetBatch:
-        """Encode every set; ``mask`` is True where an element is present, None if all are."""
-        if isinstance(elements, SetBatch):
-            check_input_set(self, elements, mask)
-            return encode_in_buckets(elements, self.encode)
-        padded, present = read_set(self, elements, mask)
-        return write_set(self.encode(padded, present), present, like=elements)
+        """Encode every set; ``mask`` is True where an element is present, None if all are.
 
-    def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
+        An element of weight w counts as w copies of it; ``weights`` of None are ones. The copies have equal outputs,
+        and one is returned.
+        """
+        if isinstance(elements, SetBatch):
+            check_input_set(self, elements, mask, weights)
+            return encode_in_buckets(elements, self.encode)
+        padded, merged = read_set(self, elements, mask, weights)
+        return write_set(self.encode(padded, merged), merged, like=elements)
+
+    def encode(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B N E"]:
         """Encode padded sets whose absent elements are zero."""
         raise NotImplementedError
 
@@ -113,8 +133,10 @@ class Cascade(PretrainedNetwork):
 
     num_steps: int
     """Number of updates of the templates."""
+    takes_weights = False
+    """Whether ``mask`` of ``begin`` may be weights."""
 
-    def begin(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> CascadeStep:
+    def begin(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> CascadeStep:
         """Return the initial templates, and the inputs of the first step."""
         raise NotImplementedError
 
@@ -122,31 +144,37 @@ class Cascade(PretrainedNetwork):
         """Perform step number ``index``."""
         raise NotImplementedError
 
-    def run(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> CascadeStep:
+    def run(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> CascadeStep:
         """Perform all steps on padded sets whose absent elements are zero."""
         step = self.begin(elements, mask)
         for index in range(self.num_steps):
             step = self.advance(step, index, with_attention=False)
         return step
 
-    def trace(self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None) -> Trace:
+    def trace(
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
+    ) -> Trace:
         """Return the templates and the attention weights of every step.
 
-        Weights are normalized over the elements, or over the templates if these compete for elements.
+        Attention weights are normalized over the elements, or over the templates if these compete for elements. That of
+        an element includes all its copies, if there are ``weights``.
         """
-        padded, present = read_set(self, elements, mask)
-        steps = [self.begin(padded, present)]
+        padded, merged = read_set(self, elements, mask, weights)
+        steps = [self.begin(padded, merged)]
         for index in range(self.num_steps):
             steps.append(self.advance(steps[-1], index, with_attention=True))
         templates = torch.stack([step.templates.expand_as(steps[-1].templates) for step in steps])
         attention = torch.stack([step.attention for step in steps if step.attention is not None])
-        return Trace(templates, write_attention(attention, present, like=elements))
+        return Trace(templates, write_attention(attention, merged, like=elements))
 
 
 class CascadePool(Cascade, SetPool):
     """A cascade that returns its last templates."""
 
-    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K E"]:
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B K E"]:
         return self.run(elements, mask).templates
 
 
@@ -156,67 +184,80 @@ def learned_templates(count: int, dim: int) -> nn.Parameter:
 
 
 def read_set(
-    module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | None
-) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
-    """Check the arguments of a module and pad them; absent elements become exact zeros."""
-    check_input_set(module, elements, mask)
-    return pad_set(elements, mask)
+    module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | None, weights: Tensor | None = None
+) -> tuple[Float[Tensor, "B N D"], Presence | None]:
+    """Check the arguments of a module and pad them; absent elements become exact zeros, and weights the mask."""
+    check_input_set(module, elements, mask, weights)
+    return pad_set(elements, mask, weights)
 
 
 def read_elements(
-    elements: Tensor | SetBatch, mask: Tensor | None, *, caller: str
-) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
+    elements: Tensor | SetBatch, mask: Tensor | None, weights: Tensor | None = None, *, caller: str
+) -> tuple[Float[Tensor, "B N D"], Presence | None]:
     """Like ``read_set``, for a function without parameters."""
-    check_elements(elements, mask, caller=caller)
-    return pad_set(elements, mask)
+    check_elements(elements, mask, weights, caller=caller)
+    return pad_set(elements, mask, weights)
 
 
 def pad_set(
-    elements: Tensor | SetBatch, mask: Tensor | None
-) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"] | None]:
-    """Return padded elements with N >= 1 and exact zeros as padding, and their mask."""
+    elements: Tensor | SetBatch, mask: Tensor | None, weights: Tensor | None = None
+) -> tuple[Float[Tensor, "B N D"], Presence | None]:
+    """Return padded elements with N >= 1 and exact zeros as padding, and their mask or weights."""
     if isinstance(elements, SetBatch):
-        same_size = elements.same_size
+        same_size, weights = elements.same_size, elements.padded_weights()
         elements, mask = elements.to_padded()
         mask = None if same_size else mask
     if elements.shape[1] == 0:  # a maximum over no elements is undefined, so add an absent one
         elements = nn.functional.pad(elements, (0, 0, 0, 1))
-        mask = torch.zeros_like(elements[..., 0], dtype=torch.bool)
-    return zero_padding(elements, mask), mask
+        mask, weights = torch.zeros_like(elements[..., 0], dtype=torch.bool), None
+    merged = presence(mask, weights, elements)
+    return zero_padding(elements, merged), merged
 
 
 def write_set(
-    encoded: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None, *, like: Tensor | SetBatch
+    encoded: Float[Tensor, "B N E"], mask: Presence | None, *, like: Tensor | SetBatch
 ) -> Float[Tensor, "B M E"] | SetBatch:
     """Return encoded elements in the form of the input: padded or packed."""
     if isinstance(like, SetBatch):
-        return like.with_elements(encoded.flatten(0, 1) if mask is None else encoded[mask])
+        slots = packed_slots(mask, like)
+        encoded = zero_padding(encoded, mask)
+        return like.with_elements(encoded.flatten(0, 1) if slots is None else encoded[slots])
     size = like.shape[1]
     return zero_padding(encoded[:, :size], None if mask is None else mask[:, :size])
 
 
+def packed_slots(mask: Presence | None, batch: SetBatch) -> Bool[Tensor, "B N"] | None:
+    """Return which elements of the padded form of a batch are in it, also those of weight zero; None if all are."""
+    return mask if mask is None or mask.dtype is torch.bool else batch.to_padded()[1]
+
+
 def write_attention(
-    attention: Float[Tensor, "L B H K N"], mask: Bool[Tensor, "B N"] | None, *, like: Tensor | SetBatch
+    attention: Float[Tensor, "L B H K N"], mask: Presence | None, *, like: Tensor | SetBatch
 ) -> Float[Tensor, "L B H K N"] | Float[Tensor, "L H K total"]:
     """Return attention weights in the form of the input: padded or packed."""
     if not isinstance(like, SetBatch):
         return attention[..., : like.shape[1]]
     by_element = attention.permute(0, 2, 3, 1, 4)  # (L, H, K, B, N)
-    return by_element.flatten(-2) if mask is None else by_element[..., mask]
+    slots = packed_slots(mask, like)
+    return by_element.flatten(-2) if slots is None else by_element[..., slots]
 
 
-def zero_padding(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N D"]:
+def zero_padding(elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B N D"]:
     """Replace absent elements, even NaN and infinity, by exact zeros with zero gradient."""
-    return elements if mask is None else elements.masked_fill(~mask[..., None], 0.0)
+    return elements if mask is None else elements.masked_fill(~present(mask)[..., None], 0.0)
 
 
-def check_elements(elements: Tensor | SetBatch, mask: Tensor | None, *, caller: str) -> None:
-    """Raise unless the arguments are a valid pair ``(elements, mask)`` or a SetBatch."""
+def check_elements(
+    elements: Tensor | SetBatch, mask: Tensor | None, weights: Tensor | None = None, *, caller: str
+) -> None:
+    """Raise unless the arguments are valid elements, mask and weights, or a SetBatch."""
     if isinstance(elements, SetBatch):
         if mask is not None:
             raise TypeError(
                 f"{caller}: mask must be None for a SetBatch, which has no padding; pass the SetBatch alone."
             )
+        if weights is not None:
+            raise TypeError(f"{caller}: weights must be None for a SetBatch; pass batch.with_weights(weights).")
         return
     check_tensor(elements, caller=caller, name="elements", hint="Convert a list of sets with SetBatch.from_list(sets).")
     check_floating(elements, caller=caller)
@@ -225,12 +266,22 @@ def check_elements(elements: Tensor | SetBatch, mask: Tensor | None, *, caller: 
         raise ValueError(f"{caller}: elements must have shape (B, N, D); got {tuple(elements.shape)}.{hint}")
     if mask is not None:
         check_mask(mask, elements, caller=caller)
+    if weights is not None:
+        check_weights(weights, elements, caller=caller)
 
 
-def check_input_set(module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | None) -> None:
+def check_input_set(
+    module: nn.Module, elements: Tensor | SetBatch, mask: Tensor | None, weights: Tensor | None = None
+) -> None:
     """Raise unless the arguments are a set that matches the width, device and dtype of a module."""
     caller = type(module).__name__
-    check_elements(elements, mask, caller=caller)
+    check_elements(elements, mask, weights, caller=caller)
+    weighted = elements.weights is not None if isinstance(elements, SetBatch) else weights is not None
+    if weighted and not getattr(module, "takes_weights", False):
+        raise TypeError(
+            f"{caller}: weights are not supported, because copies of an element do not simply add up in it; pass a set "
+            "without weights, with repeated elements in it."
+        )
     values = elements.elements if isinstance(elements, SetBatch) else elements
     width = getattr(module, "dim_in", None)
     if width is not None and values.shape[-1] != width:

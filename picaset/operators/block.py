@@ -19,17 +19,28 @@ Dimensions:  B sets   N elements   K queries   D features inside   H heads   d =
 """
 
 import math
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, cast
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_num_heads, check_positive
-from picaset.operators.attention import AbsorbedSet, Order, SetView, attend, attention_weights, cheapest_order, view_set
+from picaset.operators.attention import (
+    AbsorbedSet,
+    Order,
+    SetView,
+    attend,
+    attention_weights,
+    cheapest_order,
+    requires_plain_equation,
+    view_set,
+)
 from picaset.operators.base import read_set, write_set
+from picaset.operators.fused import Form as FusedForm
+from picaset.operators.fused import attend_in_steps
 from picaset.operators.set_norm import build_norm, normalize
-from picaset.operators.state import AttentionState, upcast_half, without_autocast
+from picaset.operators.state import AttentionState, Presence, upcast_half, without_autocast
 from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
 
@@ -70,6 +81,7 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         queries   (B, K, dim_queries)     or a SetBatch of queries
         elements  (B, N, dim_elements)    or a SetBatch
         mask      (B, N)                  True where an element is present; None if all are
+        weights   (B, N)                  an element of weight w counts as w copies of it; None for ones
         returns   (B, K, dim)             or a SetBatch if the queries are one
 
     Example:
@@ -77,6 +89,8 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         >>> block(torch.randn(4, 2, 3), torch.randn(4, 100, 5)).shape
         torch.Size([4, 2, 8])
     """
+
+    takes_weights = True
 
     def __init__(
         self,
@@ -105,6 +119,7 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         self.residual = residual
         self.clean = residual == "clean"
         self.feed_forward = feed_forward
+        self.scale = 1 / math.sqrt(dim // num_heads if form == "paper" else dim)
         self.query_map = nn.Linear(dim_queries, dim)
         self.key_map = nn.Linear(dim_elements, dim)
         self.value_map = nn.Linear(dim_elements, dim)
@@ -128,21 +143,22 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         queries: Float[Tensor, "B K Q"] | SetBatch,
         elements: Float[Tensor, "B N E"] | SetBatch,
         mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B K D"] | SetBatch:
         """Update the queries by attending to the sets; ``mask`` is True where an element is present."""
-        padded, present = read_set(self, elements, mask)
+        padded, merged = read_set(self, elements, mask, weights)
         padded_queries, query_mask = queries.to_padded() if isinstance(queries, SetBatch) else (queries, None)
         check_queries(self, padded_queries, padded)
         # The number of queries of a trace may be dynamic, and the order of evaluation may not depend on it.
         dynamic = isinstance(queries, SetBatch) or torch.compiler.is_compiling()
         num_queries = None if dynamic else padded_queries.shape[1]
-        updated = self.update(padded_queries, self.view(padded, present, num_queries=num_queries), query_mask)
+        updated = self.update(padded_queries, self.view(padded, merged, num_queries=num_queries), query_mask)
         return write_set(updated, query_mask, like=queries)
 
     def view(
         self,
         elements: Float[Tensor, "B N E"],
-        mask: Bool[Tensor, "B N"] | None,
+        mask: Presence | None,
         *,
         num_queries: int | None,
         num_steps: int = 1,
@@ -152,21 +168,25 @@ class MultiheadAttentionBlock(PretrainedNetwork):
 
         ``num_queries=None`` means one query per element; ``order`` overrides the cheapest order.
         """
-        order = order or cheapest_order(
-            num_queries=num_queries,
-            num_heads=self.num_heads,
-            dim_elements=self.dim_elements,
-            dim=self.dim,
-            num_steps=num_steps,
-        )
+        order = order or self.cheapest_order(num_queries=num_queries, num_steps=num_steps)
         return view_set(
             self.normalized(elements, mask),
             mask,
             key_map=self.key_map,
             value_map=self.value_map,
             num_heads=self.num_heads,
-            scale=1 / math.sqrt(self.dim // self.num_heads if self.form == "paper" else self.dim),
+            scale=self.scale,
             order=order,
+        )
+
+    def cheapest_order(self, *, num_queries: int | None, num_steps: int = 1) -> Order:
+        """Return the cheapest order for ``num_queries`` queries in each of ``num_steps`` steps."""
+        return cheapest_order(
+            num_queries=num_queries,
+            num_heads=self.num_heads,
+            dim_elements=self.dim_elements,
+            dim=self.dim,
+            num_steps=num_steps,
         )
 
     def update(
@@ -176,6 +196,8 @@ class MultiheadAttentionBlock(PretrainedNetwork):
 
         ``mask`` tells set norm which queries are present, if they are elements of padded sets.
         """
+        if isinstance(view, AbsorbedSet) and self.is_fused(view.mask):
+            return self.attend_in_steps(queries, view.elements, view.mask, num_steps=1)
         projected = self.project(queries, mask)  # (B, K, D)
         return self.combine(queries, projected, attend(upcast_half(projected), view), mask)
 
@@ -191,12 +213,38 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         """Return the projected queries, which the scores are computed from."""
         return self.query_map(normalize(self.query_norm, queries, mask) if self.clean else queries)
 
+    def attend_in_steps(
+        self, queries: Float[Tensor, "#B K Q"], elements: Tensor | SetBatch, mask: Presence | None, *, num_steps: int
+    ) -> Float[Tensor, "B K D"]:
+        """Update the queries ``num_steps`` times in the absorbed order, as one autograd node (fused.py)."""
+        norm = isinstance(self.attended_norm, nn.LayerNorm)
+        form = FusedForm(
+            self.num_heads, num_steps, self.scale, self.form == "paper", bool(self.residual), self.feed_forward, norm
+        )
+        modules = self._modules  # attributes of a module are slow to look up, which matters for small sets
+        layers = [cast(nn.Linear, modules[name]) for name in form.layers()]
+        parameters = [part for layer in layers for part in (layer.weight, layer.bias)]
+        return attend_in_steps(queries, elements, mask, parameters, form)
+
+    def is_fused(self, mask: Tensor | None) -> bool:
+        """Whether attention in the absorbed order is one autograd node: not in exported programs and transforms.
+
+        Nor with clean residuals, nor if weights of elements need a gradient, nor if a layer was replaced or has hooks.
+        """
+        if self.clean or requires_plain_equation() or (mask is not None and mask.requires_grad):
+            return False
+        for layer in self._modules.values():
+            hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks  # pyright: ignore
+            if hooks or type(layer) not in (nn.Linear, nn.LayerNorm, nn.Identity):
+                return False
+        return True
+
     def weights(self, queries: Float[Tensor, "#B K Q"], view: SetView) -> Float[Tensor, "B H K N"]:
         """Return the attention weights of each head."""
         return attention_weights(upcast_half(self.project(queries)), view)
 
     def summarize(
-        self, queries: Float[Tensor, "B K Q"], elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None = None
+        self, queries: Float[Tensor, "B K Q"], elements: Float[Tensor, "B N E"], mask: Presence | None = None
     ) -> AttentionState:
         """Return the softmax statistics of a part of a set for these queries; those of all parts merge."""
         projected = upcast_half(self.project(queries))

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from picaset.operators.state import Presence, presence
 from picaset.sets import SetBatch
 
 MAX_PADDING_FRACTION = 0.25
@@ -27,13 +28,23 @@ Operator = Callable[[Tensor, Tensor | None], Tensor]
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sets that are padded together; ``mask`` is None if they have the same size."""
+    """Sets that are padded together."""
 
     sets: Int[Tensor, " b"]
     elements: Float[Tensor, "b n D"]
-    mask: Bool[Tensor, "b n"] | None
+    mask: Presence | None
+    """Mask or weights; None if every element is present."""
+    slots: Bool[Tensor, "b n"] | None
+    """True where the batch has an element, also of weight zero; None if it has everywhere."""
     rows: Int[Tensor, " present"]
     """Positions of the present elements in the batch."""
+    start: int | None = None
+    """Position of the first element, if the elements are consecutive and need no padding."""
+
+    def view_of(self, values: Float[Tensor, "total X"]) -> Float[Tensor, "b n X"] | None:
+        """Return the rows of a packed tensor that belong to this bucket as a view; None if that needs a copy."""
+        sets, size, _ = self.elements.shape
+        return None if self.start is None else values[self.start : self.start + sets * size].view(sets, size, -1)
 
 
 def pool_in_buckets(batch: SetBatch, operator: Operator) -> Float[Tensor, "B ..."]:
@@ -66,13 +77,17 @@ def by_set(buckets: Sequence[Bucket], pooled: Sequence[Tensor]) -> Float[Tensor,
 
 def by_element(buckets: Sequence[Bucket], encoded: Sequence[Tensor]) -> Float[Tensor, "total E"]:
     """Concatenate the present rows of all buckets in the order of the elements."""
-    present = [
-        output.flatten(0, 1) if bucket.mask is None else output[bucket.mask]
-        for bucket, output in zip(buckets, encoded, strict=True)
-    ]
+    present = [present_rows(bucket, output) for bucket, output in zip(buckets, encoded, strict=True)]
     if len(buckets) == 1:
         return present[0]
     return torch.cat(present)[torch.cat([bucket.rows for bucket in buckets]).argsort()]
+
+
+def present_rows(bucket: Bucket, encoded: Tensor) -> Float[Tensor, "present E"]:
+    """Return the rows of the elements of a bucket; zeros for those of weight zero."""
+    if bucket.mask is not None and bucket.mask.dtype is not torch.bool:
+        encoded = encoded.masked_fill((bucket.mask == 0).reshape(*bucket.mask.shape, *[1] * (encoded.dim() - 2)), 0.0)
+    return encoded.flatten(0, 1) if bucket.slots is None else encoded[bucket.slots]
 
 
 def split_into_buckets(batch: SetBatch) -> Iterator[Bucket]:
@@ -115,9 +130,25 @@ def pad_together(batch: SetBatch, sets: Int[Tensor, " b"], rows: Int[Tensor, " p
     largest, width = int(sizes.max()) if len(sets) else 0, batch.elements.shape[1]
     if len(rows) == len(sets) * largest > 0 and int(rows[-1] - rows[0]) == len(rows) - 1:
         contiguous = batch.elements[int(rows[0]) : int(rows[-1]) + 1]
-        return Bucket(sets, contiguous.reshape(len(sets), largest, width), None, rows)
+        weights = None if batch.weights is None else batch.weights[rows].reshape(len(sets), largest)
+        return weighted_bucket(sets, contiguous.reshape(len(sets), largest, width), None, weights, rows, int(rows[0]))
     # A maximum over no elements is undefined, so there is at least one absent element.
     mask = torch.arange(max(largest, 1), device=sets.device) < sizes[:, None]
     padded = batch.elements.new_zeros(*mask.shape, width)
     padded[mask] = batch.elements[rows]
-    return Bucket(sets, padded, None if bool(mask.all()) else mask, rows)
+    weights = None
+    if batch.weights is not None:
+        weights = batch.weights.new_zeros(mask.shape)
+        weights[mask] = batch.weights[rows]
+    return weighted_bucket(sets, padded, None if bool(mask.all()) else mask, weights, rows)
+
+
+def weighted_bucket(
+    sets: Tensor, padded: Tensor, slots: Tensor | None, weights: Tensor | None, rows: Tensor, start: int | None = None
+) -> Bucket:
+    """Return a bucket whose mask includes the weights, and whose elements of weight zero are zero."""
+    if weights is None:
+        return Bucket(sets, padded, slots, slots, rows, start)
+    mask = presence(slots, weights, padded)
+    assert mask is not None
+    return Bucket(sets, padded.masked_fill(mask[..., None] == 0, 0.0), mask, slots, rows, start)

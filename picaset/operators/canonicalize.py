@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from picaset.operators.base import check_input_set, read_set
 from picaset.operators.buckets import pool_in_buckets
-from picaset.operators.simple_pools import count_elements
-from picaset.operators.state import upcast_half
+from picaset.operators.simple_pools import count_elements, mean_elements, sum_elements
+from picaset.operators.state import Presence, mask_and_weights, present, upcast_half
 from picaset.sets import SetBatch
 
 
@@ -53,60 +53,75 @@ class Canonicalize(nn.Module):
         True
     """
 
+    takes_weights = True
+
     def __init__(self, network: nn.Module, restore: Callable[[Any, Tensor, Tensor], Any]) -> None:
         super().__init__()
         self.network = network
         self.restore = restore
 
-    def forward(self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None) -> Any:
-        """Return the prediction for every set; ``mask`` is True where an element is present, None if all are."""
+    def forward(
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
+    ) -> Any:
+        """Return the prediction for every set; ``mask`` is True where an element is present, None if all are.
+
+        An element of weight w counts as w copies of it; ``weights`` of None are ones.
+        """
         if isinstance(elements, SetBatch):
-            check_input_set(self, elements, mask)
+            check_input_set(self, elements, mask, weights)
             places = pool_in_buckets(elements, packed_place)
             shift, scale = places[..., :-1], places[..., -1:]
             owners = elements.owners
             standardized = (elements.elements - shift[owners, 0]) / scale[owners, 0]
             return self.restore(self.network(elements.with_elements(standardized)), shift, scale)
-        padded, present = read_set(self, elements, mask)
-        shift, scale = shift_and_scale(padded, present)
+        padded, merged = read_set(self, elements, mask, weights)
+        shift, scale = shift_and_scale(padded, merged)
         size = elements.shape[1]  # read_set adds an absent element to sets of size 0
         standardized = ((padded - shift) / scale)[:, :size]
-        return self.restore(self.network(standardized, None if present is None else present[:, :size]), shift, scale)
+        mask, weights = (None if part is None else part[:, :size] for part in mask_and_weights(merged))
+        # A network that takes no weights is called without them.
+        keywords = {} if weights is None else {"weights": weights}
+        return self.restore(self.network(standardized, mask, **keywords), shift, scale)
 
 
 def standardize(
-    elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None
+    elements: Float[Tensor, "B N D"], mask: Presence | None
 ) -> tuple[Float[Tensor, "B N D"], ShiftAndScale]:
     """Return sets with zero mean and unit variance, zero where an element is absent, and their shift and scale."""
     place = shift_and_scale(elements, mask)
     standardized = (elements - place.shift) / place.scale
-    return zero_absent(standardized, None if mask is None else ~mask[..., None]), place
+    return zero_absent(standardized, None if mask is None else ~present(mask)[..., None]), place
 
 
-def shift_and_scale(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> ShiftAndScale:
+def shift_and_scale(elements: Float[Tensor, "B N D"], mask: Presence | None) -> ShiftAndScale:
     """Return the mean of each set, and the root of its mean squared deviation over elements and features."""
-    absent = None if mask is None else ~mask[..., None]
-    sizes = count_elements(elements, mask).clamp(min=1)
+    absent = None if mask is None else ~present(mask)[..., None]
+    count = count_elements(elements, mask)
+    sizes = torch.where(count == 0, 1, count)
 
     # Relative to the centre of the bounding box, equal points deviate by exactly zero, and sets far from the origin
     # lose no precision. The centre cancels in the mean, so it needs no gradient.
     values = upcast_half(elements)
     centre = box_centre(values.detach(), absent)
     deviations = zero_absent(values - centre, absent)
-    offset = deviations.sum(dim=1, keepdim=True) / sizes  # (B, 1, D)
+    offset = mean_elements(deviations, mask)  # (B, 1, D)
     deviations = zero_absent(deviations - offset, absent)
 
     # In units of the largest deviation, squares neither overflow nor underflow. The unit cancels in the scale.
     largest = deviations.detach().abs().amax(dim=(1, 2), keepdim=True)  # (B, 1, 1)
     unit = torch.where(largest > 0, largest, 1.0)
-    variance = (deviations / unit).square().sum(dim=(1, 2), keepdim=True) / (sizes * elements.shape[2])
+    squares = sum_elements((deviations / unit).square(), mask).sum(dim=2, keepdim=True)
+    variance = squares / (sizes * elements.shape[2])
     # The square root has no gradient at zero.
     scale = unit * torch.where(variance > 0, variance, 1.0).sqrt()
     smallest = torch.finfo(elements.dtype).tiny
     return ShiftAndScale((centre + offset).to(elements.dtype), scale.to(elements.dtype).clamp(min=smallest))
 
 
-def packed_place(elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 P"]:
+def packed_place(elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B 1 P"]:
     """Return shift and scale concatenated, one row per set."""
     return torch.cat(shift_and_scale(elements, mask), dim=-1)
 

@@ -9,12 +9,13 @@ Dimensions:  B sets   N elements (padded)   M inducing points   D features   H h
 
 from typing import Unpack
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from picaset.checks import check_num_heads, check_positive
 from picaset.operators.base import SetEncoder, learned_templates
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
+from picaset.operators.state import Presence
 
 
 class Elementwise(SetEncoder):
@@ -32,12 +33,14 @@ class Elementwise(SetEncoder):
         torch.Size([4, 100, 8])
     """
 
+    takes_weights = True
+
     def __init__(self, network: nn.Module, dim_in: int | None = None) -> None:
         super().__init__()
         self.network = network
         self.dim_in = dim_in
 
-    def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
+    def encode(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B N E"]:
         return self.network(elements)
 
 
@@ -63,13 +66,15 @@ class SelfAttention(SetEncoder):
         torch.Size([4, 100, 8])
     """
 
+    takes_weights = True
+
     def __init__(self, dim_in: int, dim: int, *, num_heads: int, **options: Unpack[BlockOptions]) -> None:
         super().__init__()
         check_num_heads(num_heads, dim, caller=type(self).__name__)
         self.dim_in = dim_in
         self.block = MultiheadAttentionBlock(dim_in, dim_in, dim, num_heads=num_heads, **options)
 
-    def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
+    def encode(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B N E"]:
         return self.block.update(elements, self.block.view(elements, mask, num_queries=None), mask)
 
 
@@ -96,6 +101,8 @@ class InducedSelfAttention(SetEncoder):
         torch.Size([4, 100, 8])
     """
 
+    takes_weights = True
+
     def __init__(
         self, dim_in: int, dim: int, *, num_heads: int, num_inducing: int, **options: Unpack[BlockOptions]
     ) -> None:
@@ -107,7 +114,7 @@ class InducedSelfAttention(SetEncoder):
         self.gather = MultiheadAttentionBlock(dim, dim_in, dim, num_heads=num_heads, **options)
         self.spread = MultiheadAttentionBlock(dim_in, dim, dim, num_heads=num_heads, **options)
 
-    def encode(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B N E"]:
+    def encode(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B N E"]:
         view = self.gather.view(elements, mask, num_queries=self.inducing.shape[0])
         gathered = self.gather.update(self.inducing[None], view)  # (B, M, D)
         return self.spread.update(elements, self.spread.view(gathered, None, num_queries=None), mask)

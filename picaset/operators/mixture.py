@@ -13,10 +13,11 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from picaset.operators.base import read_elements
+from picaset.operators.base import read_elements, zero_padding
+from picaset.operators.simple_pools import mean_elements
 from picaset.operators.state import AttentionState, upcast_half, without_autocast
 from picaset.sets import SetBatch
 
@@ -46,34 +47,39 @@ def joint_log_density(mixture: Mixture, elements: Float[Tensor, "B N D"]) -> Flo
 
 
 def log_likelihood(
-    mixture: Mixture, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
+    mixture: Mixture,
+    elements: Float[Tensor, "B N D"] | SetBatch,
+    mask: Bool[Tensor, "B N"] | None = None,
+    weights: Shaped[Tensor, "B N"] | None = None,
 ) -> Float[Tensor, " B"]:
     """Return the mean log-likelihood of the elements of each set (Eq. 10 per point); zero for an empty set.
+
+    An element of weight w counts as w copies of it.
 
     Example:
         >>> standard = Mixture(torch.zeros(1, 1, 2), torch.ones(1, 1, 1), torch.zeros(1, 1))
         >>> log_likelihood(standard, torch.zeros(1, 7, 2))          # log 1 / (2 pi)
         tensor([-1.8379])
     """
-    elements, mask = read_elements(elements, mask, caller="log_likelihood")
+    elements, mask = read_elements(elements, mask, weights, caller="log_likelihood")
     check_mixture(mixture, elements, caller="log_likelihood")
     mixture, elements = Mixture(*(upcast_half(part) for part in mixture)), upcast_half(elements)
     per_point = joint_log_density(mixture, elements).logsumexp(dim=1)  # (B, N)
-    if mask is None:
-        return per_point.mean(dim=1)
-    return per_point.masked_fill(~mask, 0.0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+    return mean_elements(zero_padding(per_point[..., None], mask), mask)[:, 0, 0]
 
 
 def em_step(
     mixture: Mixture,
     elements: Float[Tensor, "B N D"] | SetBatch,
     mask: Bool[Tensor, "B N"] | None = None,
+    weights: Shaped[Tensor, "B N"] | None = None,
     *,
     min_variance: float = 1e-6,
 ) -> Mixture:
     """Perform one step of expectation-maximization.
 
-    The likelihood never decreases unless a variance is raised to ``min_variance``.
+    The likelihood never decreases unless a variance is raised to ``min_variance``. An element of weight w counts as w
+    copies of it.
 
     Example:
         >>> elements = torch.tensor([[[-5.0], [-4.0], [4.0], [5.0]]])
@@ -82,7 +88,7 @@ def em_step(
         tensor([[[-4.5000],
                  [ 4.5000]]])
     """
-    elements, mask = read_elements(elements, mask, caller="em_step")
+    elements, mask = read_elements(elements, mask, weights, caller="em_step")
     check_mixture(mixture, elements, caller="em_step")
     elements, before = upcast_half(elements), Mixture(*(upcast_half(part) for part in mixture))
     with without_autocast(elements):

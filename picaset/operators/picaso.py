@@ -11,7 +11,7 @@ Dimensions:  B sets   N elements (padded)   K templates   D features   H heads  
 
 from typing import Unpack
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_num_heads, check_positive
@@ -27,7 +27,7 @@ from picaset.operators.base import (
 )
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
 from picaset.operators.buckets import pool_and_encode_in_buckets
-from picaset.operators.state import AttentionState
+from picaset.operators.state import AttentionState, Presence
 from picaset.sets import SetBatch
 
 
@@ -60,6 +60,8 @@ class PicasoPool(CascadePool):
         (torch.Size([4, 8, 4, 16]), torch.Size([3, 8, 2, 4, 100]))
     """
 
+    takes_weights = True
+
     def __init__(
         self,
         dim: int,
@@ -86,7 +88,29 @@ class PicasoPool(CascadePool):
             for _ in range(1 if share else num_steps)
         )
 
-    def begin(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> CascadeStep:
+    def forward(
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
+    ) -> Float[Tensor, "B K D"]:
+        if not isinstance(elements, SetBatch) or not self.is_fused(elements.weights):
+            return super().forward(elements, mask, weights)
+        check_input_set(self, elements, mask, weights)
+        return self.block(0).attend_in_steps(self.templates[None], elements, None, num_steps=self.num_steps)
+
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B K D"]:
+        if not self.is_fused(mask):
+            return super().pool(elements, mask)
+        return self.block(0).attend_in_steps(self.templates[None], elements, mask, num_steps=self.num_steps)
+
+    def is_fused(self, mask: Tensor | None) -> bool:
+        """Whether all steps are one autograd node: with one block, if the absorbed order is the cheapest."""
+        block = self.block(0)
+        order = self.order or block.cheapest_order(num_queries=self.templates.shape[0], num_steps=self.num_steps)
+        return len(self.blocks) == 1 and order == "absorb" and block.is_fused(mask)
+
+    def begin(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> CascadeStep:
         return CascadeStep(self.templates[None], (elements, mask, self.view(elements, mask, index=0)))
 
     def advance(self, step: CascadeStep, index: int, *, with_attention: bool) -> CascadeStep:
@@ -97,7 +121,7 @@ class PicasoPool(CascadePool):
         attention = block.weights(step.templates, view) if with_attention else None
         return CascadeStep(block.update(step.templates, view), (elements, mask, view), attention)
 
-    def view(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None, *, index: int) -> SetView:
+    def view(self, elements: Float[Tensor, "B N D"], mask: Presence | None, *, index: int) -> SetView:
         """Return the set as step number ``index`` attends to it; a shared block has one view for all steps."""
         return self.block(index).view(
             elements,
@@ -112,6 +136,7 @@ class PicasoPool(CascadePool):
         elements: Float[Tensor, "B N D"] | SetBatch,
         templates: Float[Tensor, "B K D"],
         mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
         *,
         step: int = 0,
     ) -> AttentionState:
@@ -127,8 +152,8 @@ class PicasoPool(CascadePool):
             >>> torch.allclose(templates, pool(elements), atol=1e-5)
             True
         """
-        padded, present = read_set(self, elements, mask)
-        return self.block(step).summarize(templates, padded, present)
+        padded, merged = read_set(self, elements, mask, weights)
+        return self.block(step).summarize(templates, padded, merged)
 
     def finish(
         self, state: AttentionState, templates: Float[Tensor, "B K D"], *, step: int = 0
@@ -181,6 +206,8 @@ class GeneralizedPicaso(Cascade):
         (torch.Size([8, 4, 16]), torch.Size([8, 100, 16]))
     """
 
+    takes_weights = True
+
     def __init__(
         self,
         dim: int,
@@ -202,24 +229,30 @@ class GeneralizedPicaso(Cascade):
         self.rewriting = None if tied else MultiheadAttentionBlock(dim, dim, dim, num_heads=num_heads, **options)
 
     def forward(
-        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
     ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B N D"] | SetBatch]:
-        """Return the last templates and elements; ``mask`` is True where an element is present, None if all are."""
+        """Return the last templates and elements; ``mask`` is True where an element is present, None if all are.
+
+        An element of weight w counts as w copies of it; ``weights`` of None are ones.
+        """
         if isinstance(elements, SetBatch):
-            check_input_set(self, elements, mask)
+            check_input_set(self, elements, mask, weights)
             return pool_and_encode_in_buckets(elements, self.pool_and_encode)
-        padded, present = read_set(self, elements, mask)
-        templates, encoded = self.pool_and_encode(padded, present)
-        return templates, write_set(encoded, present, like=elements)
+        padded, merged = read_set(self, elements, mask, weights)
+        templates, encoded = self.pool_and_encode(padded, merged)
+        return templates, write_set(encoded, merged, like=elements)
 
     def pool_and_encode(
-        self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None
+        self, elements: Float[Tensor, "B N D"], mask: Presence | None
     ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B N D"]]:
         """Return the last templates and elements of padded sets whose absent elements are zero."""
         templates, (encoded, _), _ = self.run(elements, mask)
         return templates, encoded
 
-    def begin(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> CascadeStep:
+    def begin(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> CascadeStep:
         return CascadeStep(self.templates.expand(elements.shape[0], -1, -1), (elements, mask))
 
     def advance(self, step: CascadeStep, index: int, *, with_attention: bool) -> CascadeStep:

@@ -7,12 +7,12 @@ import math
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_positive
 from picaset.operators.base import CascadePool, CascadeStep, learned_templates
-from picaset.operators.state import upcast_half
+from picaset.operators.state import Presence, upcast_half
 
 Initial = Literal["learned", "sampled"]
 
@@ -46,6 +46,7 @@ class SlotAttention(CascadePool):
         torch.Size([8, 4, 16])
     """
 
+    takes_weights = True
     draws: Tensor
 
     def __init__(
@@ -102,7 +103,7 @@ class SlotAttention(CascadePool):
             if name.endswith(("bias", "bias_ih", "bias_hh")):
                 parameter.zero_()
 
-    def begin(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> CascadeStep:
+    def begin(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> CascadeStep:
         return CascadeStep(self.initial_slots(elements), (*self.project(elements), mask))
 
     def advance(self, step: CascadeStep, index: int, *, with_attention: bool) -> CascadeStep:
@@ -134,12 +135,14 @@ class SlotAttention(CascadePool):
         return upcast_half(self.key_map(elements)), upcast_half(self.value_map(elements))
 
     def compete(
-        self, slots: Float[Tensor, "B K E"], keys: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
+        self, slots: Float[Tensor, "B K E"], keys: Float[Tensor, "B N E"], mask: Presence | None
     ) -> Float[Tensor, "B K N"]:
-        """Return the share of each slot in each element; over the slots, shares sum to one (plus ``epsilon`` each)."""
+        """Return the share of each slot in each element; they sum to its weight (plus ``epsilon`` each)."""
         queries = upcast_half(self.query_map(self.slot_norm(slots))) / math.sqrt(keys.shape[-1])
         shares = (queries @ keys.transpose(1, 2)).softmax(dim=1) + self.epsilon  # (B, K, N)
-        return shares if mask is None else shares.masked_fill(~mask[:, None, :], 0.0)
+        if mask is None or mask.dtype is torch.bool:
+            return shares if mask is None else shares.masked_fill(~mask[:, None, :], 0.0)
+        return shares * mask[:, None, :]
 
     def update(
         self, slots: Float[Tensor, "B K E"], total: Float[Tensor, "B K 1"], weighted: Float[Tensor, "B K E"]

@@ -16,12 +16,19 @@ Dimensions:  B sets   N elements (padded)   K templates   D features   L steps
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from picaset.checks import check_positive
 from picaset.operators.base import CascadePool, CascadeStep, learned_templates
-from picaset.operators.state import AttentionState, softmax_over_present, upcast_half, without_autocast
+from picaset.operators.state import (
+    AttentionState,
+    Presence,
+    present,
+    softmax_over_present,
+    upcast_half,
+    without_autocast,
+)
 
 
 class SoftKMeans(CascadePool):
@@ -50,6 +57,8 @@ class SoftKMeans(CascadePool):
                  [ 8.]]])
     """
 
+    takes_weights = True
+
     def __init__(
         self, dim: int, *, num_templates: int, num_steps: int = 3, compete: bool = True, temperature: float = 1.0
     ) -> None:
@@ -63,10 +72,10 @@ class SoftKMeans(CascadePool):
         self.temperature = temperature
         self.templates = learned_templates(num_templates, dim)
 
-    def pool(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B K D"]:
+    def pool(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B K D"]:
         return super().pool(elements, mask).to(self.templates.dtype)
 
-    def begin(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None) -> CascadeStep:
+    def begin(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> CascadeStep:
         return CascadeStep(upcast_half(self.templates).expand(elements.shape[0], -1, -1), (upcast_half(elements), mask))
 
     def advance(self, step: CascadeStep, index: int, *, with_attention: bool) -> CascadeStep:
@@ -85,11 +94,11 @@ class SoftKMeans(CascadePool):
             return templates @ elements.transpose(1, 2) / (math.sqrt(elements.shape[-1]) * self.temperature)
         return log_shares(templates, elements, temperature=self.temperature)
 
-    def weights(self, scores: Float[Tensor, "B 1 K N"], mask: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B 1 K N"]:
+    def weights(self, scores: Float[Tensor, "B 1 K N"], mask: Presence | None) -> Float[Tensor, "B 1 K N"]:
         """Return the share of each centroid in each point, or with ``compete=False`` the weight of each point."""
         if not self.compete:
             return softmax_over_present(scores, mask)
-        return scores.exp() if mask is None else scores.exp() * mask[:, None, None, :]
+        return scores.exp() if mask is None else scores.exp() * present(mask)[:, None, None, :]
 
 
 def log_shares(

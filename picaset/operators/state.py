@@ -1,4 +1,4 @@
-"""Softmax statistics that merge exactly, and softmax over the present elements of padded sets.
+"""Softmax statistics that merge exactly, softmax over the present elements of padded sets, and weighted elements.
 
 Softmax attention over a set needs three statistics of its elements, and those of two parts of a set determine those of
 their union (online softmax, Milakov and Gimelshein 2018):
@@ -9,6 +9,9 @@ their union (online softmax, Milakov and Gimelshein 2018):
 
 ``merge`` is associative and commutative and the empty state is its neutral element, so chunks of a stream and ranks of
 a cluster merge in the same way. Half-precision numbers are multiplied and summed in float32, with or without autocast.
+
+**Presence.** Inside an operator, ``mask`` says how often each element of a padded set occurs: a boolean mask, or
+non-negative weights, of which w counts as w copies and 0 as absent. The log of a weight is added to the scores.
 
 Dimensions:  B sets   H heads   K queries   N elements   D features of a value
 """
@@ -21,6 +24,32 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+Presence = Bool[Tensor, "B N"] | Float[Tensor, "B N"]
+"""A mask, True where an element is present, or weights, zero where it is absent."""
+
+
+def present(mask: Presence) -> Bool[Tensor, "B N"]:
+    """Return a boolean mask: True where an element is present."""
+    return mask if mask.dtype is torch.bool else mask != 0
+
+
+def log_weights(mask: Presence) -> Float[Tensor, "B N"] | None:
+    """Return the logs of the weights, zero where an element is absent; None for a mask."""
+    return None if mask.dtype is torch.bool else torch.where(mask == 0, 1.0, mask).log()
+
+
+def presence(mask: Bool[Tensor, "B N"] | None, weights: Tensor | None, like: Tensor) -> Presence | None:
+    """Merge a mask and weights into weights of the dtype of the sums of ``like``; None if both are None."""
+    if weights is None:
+        return mask
+    weights = weights.to(upcast_half(like[:0]).dtype)
+    return weights if mask is None else weights.masked_fill(~mask, 0.0)
+
+
+def mask_and_weights(mask: Presence | None) -> tuple[Bool[Tensor, "B N"] | None, Float[Tensor, "B N"] | None]:
+    """Return the pair of arguments of an operator from which ``presence`` makes ``mask``."""
+    return (mask, None) if mask is None or mask.dtype is torch.bool else (mask != 0, mask)
+
 
 def upcast_half(tensor: Tensor) -> Tensor:
     """Convert half precision to float32, and leave other dtypes unchanged."""
@@ -30,6 +59,8 @@ def upcast_half(tensor: Tensor) -> Tensor:
 def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     """Return a context in which autocast does not convert products of ``tensor`` to half precision."""
     kind = tensor.device.type
+    if kind == "meta":  # has no autocast
+        return nullcontext()
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
@@ -59,16 +90,13 @@ class AttentionState(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        scores: Float[Tensor, "B H K N"],
-        values: Float[Tensor, "#B #H N D"],
-        mask: Bool[Tensor, "B N"] | None = None,
+        cls, scores: Float[Tensor, "B H K N"], values: Float[Tensor, "#B #H N D"], mask: Presence | None = None
     ) -> "AttentionState":
         """Return the state of the present elements with the given scores and values."""
         if scores.shape[-1] == 0:  # a maximum over no elements is undefined, so add an absent one
             scores, values = pad(scores, (0, 1), value=-torch.inf), pad(values, (0, 0, 0, 1))
-        elif mask is not None:
-            scores = scores.masked_fill(~mask[:, None, None, :], -torch.inf)
+        else:
+            scores = scores_of_present(scores, mask)
         # The shift cancels in the result, so it needs no gradient.
         largest = scores.detach().amax(dim=-1, keepdim=True)  # (B, H, K, 1)
         weights = (scores - finite_or_zero(largest)).exp()  # (B, H, K, N)
@@ -106,13 +134,21 @@ def finite_or_zero(largest: Tensor) -> Tensor:
     return torch.where(largest == -torch.inf, 0.0, largest)
 
 
-def softmax_over_present(
-    scores: Float[Tensor, "B H K N"], mask: Bool[Tensor, "B N"] | None
-) -> Float[Tensor, "B H K N"]:
+def scores_of_present(scores: Float[Tensor, "B H K N"], mask: Presence | None) -> Float[Tensor, "B H K N"]:
+    """Return scores with the logs of the weights added, and -inf where an element is absent."""
+    if mask is None:
+        return scores
+    logs = log_weights(mask)
+    scores = scores if logs is None else scores + logs[:, None, None, :]
+    return scores.masked_fill(~present(mask)[:, None, None, :], -torch.inf)
+
+
+def softmax_over_present(scores: Float[Tensor, "B H K N"], mask: Presence | None) -> Float[Tensor, "B H K N"]:
     """Return the softmax over the present elements; all weights of an empty set are zero."""
     if mask is None:
         return scores.softmax(dim=-1)
-    absent = ~mask[:, None, None, :]
+    absent, logs = ~present(mask)[:, None, None, :], log_weights(mask)
+    scores = scores if logs is None else scores + logs[:, None, None, :]
     # The softmax of an empty set would be NaN if all its scores were -inf; its weights are set to zero afterwards.
     empty = absent.all(dim=-1, keepdim=True)
     return scores.masked_fill(absent & ~empty, -torch.inf).softmax(dim=-1).masked_fill(absent, 0.0)

@@ -1,6 +1,6 @@
 """The classifier of bags of patches in the authors' program: PICASO with dropout before the pool and the last map."""
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from picaset.networks.set_networks import Picaso
@@ -52,10 +52,13 @@ class BagClassifier(Picaso):
         self.dropout = nn.Dropout(dropout)
 
     def encode(
-        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B N E"] | SetBatch:
         """Return the encoded set, the input of the pool."""
-        encoded = super().encode(elements, mask)
+        encoded = super().encode(elements, mask, weights)
         if isinstance(encoded, SetBatch):
             return encoded.with_elements(self.dropout(encoded.elements))
         return self.dropout(encoded)

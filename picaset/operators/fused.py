@@ -1,0 +1,563 @@
+r"""Attention blocks in the absorbed order as one autograd node, and as one operator in compiled code.
+
+A block that K queries apply L times to the same sets, as ``PicasoPool`` does, is dozens of small operations and as many
+autograd nodes. Here it is one node with a backward pass of its own:
+
+    attend_in_steps    T_{i+1} = MAB(T_i, X), i = 0 .. L - 1, for padded or packed sets
+    plain_steps        the same in operations that torch can trace, transform and differentiate any number of times
+    PaddedSets         the part of both passes that touches the elements
+    PackedSets         the same for a SetBatch, in buckets
+
+The gradients of a parameter in all steps are one product, because their rows are concatenated, and those of the
+elements accumulate in one buffer. Everything but ``PaddedSets`` and ``PackedSets`` is a product of R = B K rows.
+
+``torch.compile`` calls both passes as operators of ``torch.library`` (``picaset::steps``), so that compiled code runs
+the same kernels in the same memory. Exported programs, function transforms and second derivatives use ``plain_steps``.
+
+Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features of an element   M = H K   R = B K rows
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import layer_norm, linear
+
+from picaset.operators import attention as kernels
+from picaset.operators.attention import (
+    absorb,
+    differentiable_gradients,
+    fold,
+    library,
+    plain_attention,
+    project,
+    torch_library,
+    unfold,
+    weight_by_head,
+)
+from picaset.operators.buckets import present_rows, split_into_buckets
+from picaset.operators.state import Presence, upcast_half, without_autocast
+from picaset.sets import SetBatch
+
+EPSILON = 1e-5
+"""Constant in the layer norms of a block."""
+
+
+class Form(NamedTuple):
+    """A block without its tensors, and the number of steps."""
+
+    num_heads: int
+    num_steps: int
+    scale: float
+    paper: bool
+    residual: bool
+    feed_forward: bool
+    norm: bool
+
+    def layers(self) -> list[str]:
+        """Return the names of the layers, in the order of their weights and biases in a list of parameters."""
+        names = ["query_map", "key_map", "value_map"]
+        if self.paper:
+            names += ["output_map", *["residual_map"] * self.residual, *["attended_layer"] * self.feed_forward]
+        names += ["last_layer"] * self.feed_forward + ["attended_norm"] * self.norm
+        return names + ["last_norm"] * (self.norm and self.feed_forward)
+
+
+Layers = dict[str, tuple[Tensor, Tensor]]
+"""Weight and bias of each layer."""
+
+
+def attend_in_steps(
+    queries: Tensor, elements: Tensor | SetBatch, mask: Presence | None, parameters: Sequence[Tensor], form: Form
+) -> Tensor:
+    """Return the queries (B, K, D) after all steps; ``queries`` (#B, K, Q) shared by all sets may be a batch of one.
+
+    Rows are computed in float32 at least. Products with bfloat16 elements are computed in bfloat16 where the processor
+    does that fast, and summed in float32.
+    """
+    dtype, kind = queries.dtype, queries.device.type
+    if kind != "meta" and torch.is_autocast_enabled(kind):  # the dtype of the last layer, as autocast chooses it
+        dtype = torch.float32 if form.norm else torch.get_autocast_dtype(kind)
+    with without_autocast(queries):
+        queries, parameters = upcast_half(queries), [upcast_half(parameter) for parameter in parameters]
+        if isinstance(elements, SetBatch):
+            values, mask, offsets = elements.elements, elements.weights, elements.offsets
+        else:
+            values, offsets = elements, None
+        if not kernels.keeps_dtype(values):
+            values = upcast_half(values)
+        if torch.compiler.is_compiling():
+            saved = torch.ops.picaset.steps(queries, values, mask, offsets, parameters, *form)
+            output = saved[-1]
+        elif torch.is_grad_enabled() and any(part.requires_grad for part in (queries, values, *parameters)):
+            output = cast(Any, AttendInSteps).apply(form, queries, values, mask, offsets, *parameters)
+        else:
+            output = forward_steps(queries, sets_of(values, mask, offsets), parameters, form)[-1]
+    count = queries.shape[1]
+    return output.view(output.shape[0] // count, count, output.shape[1]).to(dtype)
+
+
+def plain_steps(
+    queries: Tensor, elements: Tensor, mask: Presence | None, parameters: Sequence[Tensor], form: Form
+) -> Tensor:
+    """Return the queries after all steps, by operations that torch can trace, transform and differentiate."""
+    p = layers_of(parameters, form)
+    elements = upcast_half(elements)
+    key_weight, value_weight = maps_by_head(p, form)
+    bias = p["value_map"][1] + 0 * p["key_map"][1]  # the key bias cancels, and has a gradient of zero
+    bias = bias if mask is None else bias * mask.any(dim=1)[:, None, None]
+    for _ in range(form.num_steps):
+        projected = linear(queries, *p["query_map"])
+        folded = absorb(projected, key_weight, form.scale).expand(elements.shape[0], -1, -1)[:, None]
+        mean = plain_attention(folded, elements[:, None], elements[:, None], mask)[:, 0]
+        queries = combine(queries, projected, project(mean, value_weight) + bias, p, form)
+    return queries
+
+
+def combine(queries: Tensor, projected: Tensor, attended: Tensor, p: Layers, form: Form) -> Tensor:
+    """Apply Eq. 3 after the attention: output map, residuals, norms and feed-forward layers."""
+    if form.paper:
+        attended = linear(attended, *p["output_map"])
+        if form.feed_forward:
+            attended = torch.relu(linear(attended, *p["attended_layer"]))
+    if form.residual:
+        attended = attended + (linear(queries, *p["residual_map"]) if form.paper else projected)
+    if form.norm:
+        attended = layer_norm(attended, attended.shape[-1:], *p["attended_norm"], EPSILON)
+    if not form.feed_forward:
+        return attended
+    last = torch.relu(linear(attended, *p["last_layer"]))
+    last = attended + last if form.residual else last
+    return layer_norm(last, last.shape[-1:], *p["last_norm"], EPSILON) if form.norm else last
+
+
+def layers_of(parameters: Sequence[Tensor], form: Form) -> Layers:
+    """Return weight and bias of each layer by its name."""
+    return dict(zip(form.layers(), zip(parameters[::2], parameters[1::2], strict=True), strict=True))
+
+
+def maps_by_head(p: Layers, form: Form) -> tuple[Tensor, Tensor]:
+    """Return the weights of the key and value maps of each head, (H, d, E) each."""
+    return weight_by_head(p["key_map"][0], form.num_heads), weight_by_head(p["value_map"][0], form.num_heads)
+
+
+# The elements
+
+
+class PaddedSets:
+    """Padded sets, and the gradient of their elements once ``pull_back`` was called for every step."""
+
+    def __init__(self, elements: Tensor, mask: Presence | None) -> None:
+        self.elements, self.mask = elements, mask
+        self.num_sets = elements.shape[0]
+        self.nonempty = None if mask is None else mask.any(dim=1)
+        self.stored = list[tuple[Tensor, Tensor, Tensor, Tensor]]()
+        self.accumulated: Tensor | None = None
+
+    def attend(self, folded: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the attention-weighted means (B, M, E) of the elements, and the softmax statistics."""
+        return kernels.softmax_mean(folded.expand(self.num_sets, -1, -1), self.elements, self.mask)
+
+    def pull_back(self, folded: Tensor, statistics: Tensor, mean: Tensor, grad_mean: Tensor, need: bool) -> Tensor:
+        """Return the gradient of the folded queries, (B, M, E); that of the elements is kept if there is ``need``."""
+        folded = folded.expand(self.num_sets, -1, -1)
+        if statistics.dim() == 3:
+            products = torch.bmm(grad_mean, self.elements.transpose(1, 2))
+            grad_scores = kernels.softmax_backward(products, statistics)
+            if need:
+                self.stored.append((statistics, grad_scores, grad_mean, folded))
+            return torch.bmm(grad_scores, self.elements)
+        accumulate = self.accumulated is not None
+        if need and not accumulate:
+            self.accumulated = torch.empty_like(self.elements)
+        return kernels.backward_in_chunks(
+            folded, self.elements, self.mask, mean, statistics, grad_mean, self.accumulated, accumulate=accumulate
+        )
+
+    def gradient(self) -> Tensor:
+        """Return the gradient of the elements."""
+        if self.accumulated is not None:
+            return self.accumulated
+        weights, grad_scores, grad_means, folded = zip(*self.stored, strict=True)
+        if len(weights) == 1:
+            total = torch.bmm(weights[0].transpose(1, 2), grad_means[0])
+            return total.baddbmm_(grad_scores[0].transpose(1, 2), folded[0])
+        left = torch.cat([*weights, *grad_scores], dim=1)  # (B, 2 L M, N)
+        return torch.bmm(left.transpose(1, 2), torch.cat([*grad_means, *folded], dim=1))
+
+
+class PackedSets:
+    """Packed sets in buckets, with the methods of PaddedSets."""
+
+    def __init__(self, batch: SetBatch) -> None:
+        self.batch = batch
+        self.buckets = list(split_into_buckets(batch))
+        self.num_sets = len(batch)
+        self.nonempty = None
+        if any(bucket.mask is not None for bucket in self.buckets):
+            self.nonempty = torch.ones_like(batch.sizes, dtype=torch.bool)
+            for bucket in self.buckets:
+                if bucket.mask is not None:
+                    self.nonempty[bucket.sets] = bucket.mask.any(dim=1)
+        self.accumulated: Tensor | None = None
+
+    def attend(self, folded: Tensor) -> tuple[Tensor, Tensor]:
+        folded = folded.expand(self.num_sets, -1, -1)
+        mean, log = torch.empty_like(folded), folded.new_empty(folded.shape[:2])
+        for bucket in self.buckets:
+            own = folded[bucket.sets]
+            mean[bucket.sets], log[bucket.sets] = kernels.softmax_mean(own, bucket.elements, bucket.mask, store=False)
+        return mean, log
+
+    def pull_back(self, folded: Tensor, statistics: Tensor, mean: Tensor, grad_mean: Tensor, need: bool) -> Tensor:
+        folded = folded.expand(self.num_sets, -1, -1)
+        grad_folded = torch.empty_like(folded, memory_format=torch.contiguous_format)
+        first = self.accumulated is None
+        if need and first:
+            self.accumulated = torch.zeros_like(self.batch.elements)
+        for bucket in self.buckets:
+            sets, view, part = bucket.sets, None, None
+            if self.accumulated is not None:
+                view = bucket.view_of(self.accumulated)
+                part = torch.empty_like(bucket.elements) if view is None else view
+            grad_folded[sets] = kernels.backward_in_chunks(
+                folded[sets], bucket.elements, bucket.mask, mean[sets], statistics[sets], grad_mean[sets], part,
+                accumulate=view is not None and not first,
+            )  # fmt: skip
+            if self.accumulated is not None and part is not None and view is None:
+                self.accumulated.index_add_(0, bucket.rows, present_rows(bucket, part))
+        return grad_folded
+
+    def gradient(self) -> Tensor:
+        assert self.accumulated is not None
+        return self.accumulated
+
+
+class TracedSets(PaddedSets):
+    """The shapes of sets, for a trace."""
+
+    def __init__(self, elements: Tensor, mask: Tensor | None, offsets: Tensor | None) -> None:
+        self.elements, self.packed = elements, offsets is not None
+        self.num_sets = elements.shape[0] if offsets is None else offsets.shape[0] - 1
+        self.nonempty = None
+
+    def attend(self, folded: Tensor) -> tuple[Tensor, Tensor]:
+        folded = folded.expand(self.num_sets, -1, -1)
+        stored = not self.packed and kernels.stores_weights(folded, self.elements)
+        statistics = folded.new_empty((*folded.shape[:2], *self.elements.shape[1 : 1 + stored]))
+        return torch.empty_like(folded, memory_format=torch.contiguous_format), statistics
+
+
+def sets_of(elements: Tensor, mask: Tensor | None, offsets: Tensor | None) -> PaddedSets | PackedSets:
+    """Return padded sets, or packed sets if there are ``offsets``; then ``mask`` are their weights."""
+    return PaddedSets(elements, mask) if offsets is None else PackedSets(SetBatch(elements, offsets, mask))
+
+
+# Both passes
+
+
+def forward_steps(
+    queries: Tensor, sets: PaddedSets | PackedSets, parameters: Sequence[Tensor], form: Form
+) -> list[Tensor]:
+    """Return what the backward pass needs of every step; the last tensor is the result, (R, D)."""
+    p = layers_of(parameters, form)
+    key_weight, value_weight = maps_by_head(p, form)
+    transposed = {name: weight.t() for name, (weight, _) in p.items() if weight.dim() == 2}
+    value_bias, width = p["value_map"][1], key_weight.shape[1]
+    count, saved = queries.shape[1], list[Tensor]()
+    shape = (sets.num_sets * count, len(value_bias))
+    rows = queries.reshape(-1, queries.shape[2])
+    for _ in range(form.num_steps):
+        scaled = torch.addmm(p["query_map"][1], rows, transposed["query_map"], beta=form.scale, alpha=form.scale)
+        queries_by_head = scaled.view(-1, form.num_heads, width).transpose(0, 1)
+        folded = fold(torch.bmm(queries_by_head, key_weight), len(rows) // count, count)
+        mean, statistics = sets.attend(folded)
+        heads = torch.bmm(unfold(mean, form.num_heads), value_weight.transpose(1, 2))
+        attended = heads.transpose(0, 1).reshape(shape).add_(value_bias)
+        if sets.nonempty is not None:
+            attended.view(sets.num_sets, count * shape[1]).mul_(sets.nonempty[:, None])
+        saved += [scaled, folded, mean, statistics, attended]
+        if form.paper:
+            attended = torch.addmm(p["output_map"][1], attended, transposed["output_map"])
+            saved.append(attended)
+            if form.feed_forward:
+                attended = torch.addmm(p["attended_layer"][1], attended, transposed["attended_layer"]).relu_()
+                saved.append(attended)
+        if form.residual and form.paper:
+            added = torch.addmm(p["residual_map"][1], rows, transposed["residual_map"])
+            attended = (attended.view(sets.num_sets, count, shape[1]) + added.view(-1, count, added.shape[1])).view(
+                shape
+            )
+        elif form.residual:
+            projected = scaled.view(-1, count, scaled.shape[1])
+            attended = torch.add(attended.view(sets.num_sets, count, shape[1]), projected, alpha=1 / form.scale).view(
+                shape
+            )
+        saved += [attended] * form.residual
+        if form.norm:
+            saved += torch.native_layer_norm(attended, attended.shape[-1:], *p["attended_norm"], EPSILON)
+            attended = saved[-3]
+        if form.feed_forward:
+            last = torch.addmm(p["last_layer"][1], attended, transposed["last_layer"]).relu_()
+            saved.append(last)
+            if form.residual:
+                last = attended + last
+                saved.append(last)
+            if form.norm:
+                saved += torch.native_layer_norm(last, last.shape[-1:], *p["last_norm"], EPSILON)
+                last = saved[-3]
+            attended = last
+        rows = attended
+        if form.norm:  # the output comes last, after mean and deviation
+            saved.append(saved.pop(-3))
+    return saved
+
+
+def backward_steps(
+    grad: Tensor,
+    queries: Tensor,
+    sets: PaddedSets | PackedSets,
+    parameters: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    form: Form,
+    need_elements: bool,
+) -> list[Tensor]:
+    """Return the gradients of the queries and the parameters from that of the result, (R, D); ``sets`` has the rest."""
+    p, stack = layers_of(parameters, form), list(saved)
+    key_weight, value_weight = maps_by_head(p, form)
+    num_sets, count, width = sets.num_sets, queries.shape[1], key_weight.shape[1]
+    pairs: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in p}
+    nonempty = None if sets.nonempty is None else sets.nonempty[:, None, None]
+
+    def norm_backward(name: str, grad: Tensor, values: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+        need = [True, True, True]
+        shape = values.shape[-1:]
+        grad, *pair = torch.ops.aten.native_layer_norm_backward(grad, values, shape, mean, deviation, *p[name], need)
+        pairs[name].append((pair[0], pair[1]))
+        return grad
+
+    for step in reversed(range(form.num_steps)):
+        mean1 = deviation1 = mean2 = deviation2 = normed = last = summed = inner = output = cast(Tensor, None)
+        if form.norm:
+            normed, deviation2, mean2 = stack.pop(), stack.pop(), stack.pop()
+        if form.feed_forward:
+            summed = stack.pop() if form.residual else summed
+            last = stack.pop()
+            summed = summed if form.residual else last
+            if form.norm:
+                deviation1, mean1, normed = stack.pop(), stack.pop(), stack.pop()
+        else:
+            deviation1, mean1 = deviation2, mean2
+        before_norm = stack.pop() if form.residual else cast(Tensor, None)
+        if form.paper:
+            inner = stack.pop() if form.feed_forward else inner
+            output = stack.pop()
+        heads, statistics, mean, folded, scaled = (stack.pop() for _ in range(5))
+        if not form.residual:
+            before_norm = heads if not form.paper else inner if form.feed_forward else output
+        rows = stack[-1] if step else queries.reshape(-1, queries.shape[2])
+        shared = len(rows) < len(heads)
+
+        if form.feed_forward:
+            grad = norm_backward("last_norm", grad, summed, mean2, deviation2) if form.norm else grad
+            grad_last = torch.ops.aten.threshold_backward(grad, last, 0)
+            pairs["last_layer"].append((grad_last, normed if form.norm else before_norm))
+            weight = p["last_layer"][0]
+            grad = torch.addmm(grad, grad_last, weight) if form.residual else grad_last @ weight
+        grad = norm_backward("attended_norm", grad, before_norm, mean1, deviation1) if form.norm else grad
+        grad_residual = grad.view(num_sets, count, grad.shape[1]).sum(dim=0) if shared and form.residual else grad
+        if form.paper:
+            if form.residual:
+                pairs["residual_map"].append((grad_residual, rows))
+            if form.feed_forward:
+                grad = torch.ops.aten.threshold_backward(grad, inner, 0)
+                pairs["attended_layer"].append((grad, output))
+                grad = grad @ p["attended_layer"][0]
+            pairs["output_map"].append((grad, heads))
+            grad = grad @ p["output_map"][0]
+        grad_heads = grad if nonempty is None else (grad.view(num_sets, count, grad.shape[1]) * nonempty).flatten(0, 1)
+
+        grad_by_head = grad_heads.view(-1, form.num_heads, width).transpose(0, 1)  # (H, R, d)
+        grad_mean = fold(torch.bmm(grad_by_head, value_weight), num_sets, count)
+        grad_folded = sets.pull_back(folded, statistics, mean, grad_mean, need_elements)  # (B, M, E)
+        grad_folded = grad_folded.sum(dim=0, keepdim=True) if shared else grad_folded
+        grad_absorbed = unfold(grad_folded, form.num_heads)  # (H, R, E)
+        pairs["value_map"].append((grad_by_head, unfold(mean, form.num_heads)))
+        pairs["key_map"].append((scaled.view(-1, form.num_heads, width).transpose(0, 1), grad_absorbed))
+        grad_scaled = torch.bmm(grad_absorbed, key_weight.transpose(1, 2)).transpose(0, 1).reshape(scaled.shape)
+        if form.residual and not form.paper:
+            grad_queries = torch.add(grad_residual, grad_scaled, alpha=form.scale)
+        else:
+            grad_queries = grad_scaled.mul_(form.scale)
+        pairs["query_map"].append((grad_queries, rows))
+        grad = grad_queries @ p["query_map"][0]
+        if form.residual and form.paper:
+            grad = grad.addmm_(grad_residual, p["residual_map"][0])
+    return [grad.view(queries.shape), *(part for name in form.layers() for part in parameter_gradients(name, pairs, p))]
+
+
+def parameter_gradients(name: str, pairs: dict[str, list[tuple[Tensor, Tensor]]], p: Layers) -> tuple[Tensor, Tensor]:
+    """Return the gradients of a weight and a bias, from the rows of all steps."""
+    weight, bias = p[name]
+    firsts, seconds = zip(*pairs[name], strict=True)
+    if name in ("attended_norm", "last_norm"):
+        return cast(Tensor, sum(firsts)), cast(Tensor, sum(seconds))
+    dim = 1 if name in ("key_map", "value_map") else 0
+    first, second = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim) for parts in (firsts, seconds))
+    if dim == 0:
+        return first.t() @ second, first.sum(dim=0)
+    grad = torch.bmm(first.transpose(1, 2), second).reshape(weight.shape)
+    # The key bias cancels in the softmax, but needs a gradient, of zero: distributed training waits for it.
+    return grad, torch.zeros_like(bias) if name == "key_map" else first.sum(dim=1).reshape(bias.shape)
+
+
+# Autograd, and operators for compiled code
+
+
+class AttendInSteps(torch.autograd.Function):
+    """Autograd function of ``attend_in_steps``."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        form, queries, elements, mask, offsets, *parameters = inputs
+        saved = forward_steps(queries, sets_of(elements, mask, offsets), parameters, form)
+        ctx.form = form
+        ctx.save_for_backward(queries, elements, mask, offsets, *parameters, *saved)
+        return saved[-1]
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        queries, elements, mask, offsets, *rest = ctx.saved_tensors
+        count = 2 * len(ctx.form.layers())
+        parameters, saved = rest[:count], rest[count:]
+        need = ctx.needs_input_grad
+        needed = (need[1], need[2], *need[5:])
+        if torch.is_grad_enabled():  # the gradient itself will be differentiated
+            output = plain_rows(queries, elements, mask, offsets, parameters, ctx.form)
+            grads = differentiable_gradients(output, (queries, elements, *parameters), needed, grad_outputs[0])
+        else:
+            grad = grad_outputs[0].contiguous()
+            grads = gradients(grad, queries, elements, mask, offsets, parameters, saved, ctx.form, need[2])
+        grads = [grad if use else None for grad, use in zip(grads, needed, strict=True)]
+        return None, *grads[:2], None, None, *grads[2:]
+
+
+def gradients(
+    grad: Tensor,
+    queries: Tensor,
+    elements: Tensor,
+    mask: Tensor | None,
+    offsets: Tensor | None,
+    parameters: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    form: Form,
+    need_elements: bool,
+) -> list[Tensor]:
+    """Return the gradients of queries, elements (without elements if there is no need) and parameters."""
+    sets = sets_of(elements, mask, offsets)
+    first, *others = backward_steps(grad, queries, sets, parameters, saved, form, need_elements)
+    return [first, sets.gradient() if need_elements else elements.new_empty(0), *others]
+
+
+def plain_rows(
+    queries: Tensor,
+    elements: Tensor,
+    mask: Tensor | None,
+    offsets: Tensor | None,
+    parameters: Sequence[Tensor],
+    form: Form,
+) -> Tensor:
+    """Return the result as rows, by the plain equation."""
+    if offsets is not None:
+        batch = SetBatch(elements, offsets, mask)
+        elements, slots = batch.to_padded()
+        mask = slots if batch.weights is None else batch.padded_weights()
+    return plain_steps(queries, elements, mask, parameters, form).flatten(0, 1)
+
+
+FORM = "int num_heads, int num_steps, float scale, bool paper, bool residual, bool feed_forward, bool norm"
+SETS = "Tensor queries, Tensor elements, Tensor? mask, Tensor? offsets, Tensor[] parameters"
+library.define(f"steps({SETS}, {FORM}) -> Tensor[]")
+library.define(f"steps_backward(Tensor grad, {SETS}, Tensor[] saved, {FORM}, bool need_elements) -> Tensor[]")
+
+
+def steps(
+    queries: Tensor, elements: Tensor, mask: Tensor | None, offsets: Tensor | None, parameters: Any, *form: Any
+) -> list[Tensor]:
+    """Return the saved tensors of all steps, of which the last is the result: the operator ``picaset::steps``."""
+    with torch.no_grad():
+        return forward_steps(queries, sets_of(elements, mask, offsets), parameters, Form(*form))
+
+
+def steps_backward(
+    grad: Tensor,
+    queries: Tensor,
+    elements: Tensor,
+    mask: Tensor | None,
+    offsets: Tensor | None,
+    parameters: Any,
+    saved: Any,
+    *form: Any,
+) -> list[Tensor]:
+    """Return the gradients of queries, elements and parameters: the operator ``picaset::steps_backward``."""
+    *values, need = form
+    with torch.no_grad():
+        return gradients(grad, queries, elements, mask, offsets, parameters, saved, Form(*values), need)
+
+
+def traced_steps(
+    queries: Tensor, elements: Tensor, mask: Tensor | None, offsets: Tensor | None, parameters: Any, *form: Any
+) -> list[Tensor]:
+    """Return tensors of the shapes that ``steps`` returns."""
+    return forward_steps(queries, TracedSets(elements, mask, offsets), parameters, Form(*form))
+
+
+def traced_steps_backward(
+    grad: Tensor, queries: Tensor, elements: Tensor, mask: Any, offsets: Any, parameters: Any, saved: Any, *form: Any
+) -> list[Tensor]:
+    """Return tensors of the shapes that ``steps_backward`` returns."""
+    grad_elements = torch.empty_like(elements, memory_format=torch.contiguous_format)
+    others = [torch.empty_like(parameter) for parameter in parameters]
+    return [torch.empty_like(queries), grad_elements if form[-1] else elements.new_empty(0), *others]
+
+
+def save_steps(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    queries, elements, mask, offsets, parameters, *form = inputs
+    ctx.form, ctx.count = form, len(parameters)
+    ctx.save_for_backward(queries, elements, mask, offsets, *parameters, *output)
+
+
+def differentiate_steps(ctx: Any, grads: list[Tensor | None]) -> Any:
+    queries, elements, mask, offsets, *rest = ctx.saved_tensors
+    parameters, saved = rest[: ctx.count], rest[ctx.count :]
+    need = ctx.needs_input_grad[1]
+    grad = torch.zeros_like(saved[-1]) if grads[-1] is None else grads[-1].contiguous()
+    found = torch.ops.picaset.steps_backward(grad, queries, elements, mask, offsets, parameters, saved, *ctx.form, need)
+    return found[0], found[1] if need else None, None, None, found[2:], *[None] * len(ctx.form)
+
+
+def one_by_one(operator: Any) -> Any:
+    """Return a vmap rule that applies an operator to one example after the other."""
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[list[Tensor], Any]:
+        def example(value: Any, dim: Any, index: int) -> Any:
+            if isinstance(value, (list, tuple)):
+                return [example(*pair, index) for pair in zip(cast(Any, value), dim, strict=True)]
+            return value if dim is None else value.select(dim, index)
+
+        results = [
+            operator(*(example(*pair, index) for pair in zip(inputs, in_dims, strict=True)))
+            for index in range(info.batch_size)
+        ]
+        stacked = [torch.stack(parts) for parts in zip(*results, strict=True)]
+        return stacked, [0] * len(stacked)
+
+    return rule
+
+
+for name, kernel, traced in (("steps", steps, traced_steps), ("steps_backward", steps_backward, traced_steps_backward)):
+    library.impl(name, kernel, "CompositeExplicitAutograd")
+    torch_library.register_fake(f"picaset::{name}", traced, lib=library)
+    torch_library.register_vmap(f"picaset::{name}", one_by_one(getattr(torch.ops.picaset, name)), lib=library)
+torch_library.register_autograd("picaset::steps", differentiate_steps, setup_context=save_steps, lib=library)
