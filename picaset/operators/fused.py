@@ -266,7 +266,7 @@ def forward_steps(
     transposed = {name: weight.t() for name, (weight, _) in p.items() if weight.dim() == 2}
     value_bias, width = p["value_map"][1], key_weight.shape[1]
     count, saved = queries.shape[1], list[Tensor]()
-    shape = (sets.num_sets * count, len(value_bias))
+    shape, by_set = (sets.num_sets * count, len(value_bias)), (sets.num_sets, count, len(value_bias))
     rows = queries.reshape(-1, queries.shape[2])
     for _ in range(form.num_steps):
         scaled = torch.addmm(p["query_map"][1], rows, transposed["query_map"], beta=form.scale, alpha=form.scale)
