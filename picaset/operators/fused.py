@@ -286,14 +286,10 @@ def forward_steps(
                 saved.append(attended)
         if form.residual and form.paper:
             added = torch.addmm(p["residual_map"][1], rows, transposed["residual_map"])
-            attended = (attended.view(sets.num_sets, count, shape[1]) + added.view(-1, count, added.shape[1])).view(
-                shape
-            )
+            attended = (attended.view(by_set) + added.view(-1, count, shape[1])).view(shape)
         elif form.residual:
             projected = scaled.view(-1, count, scaled.shape[1])
-            attended = torch.add(attended.view(sets.num_sets, count, shape[1]), projected, alpha=1 / form.scale).view(
-                shape
-            )
+            attended = torch.add(attended.view(by_set), projected, alpha=1 / form.scale).view(shape)
         saved += [attended] * form.residual
         if form.norm:
             saved += torch.native_layer_norm(attended, attended.shape[-1:], *p["attended_norm"], EPSILON)
