@@ -18,9 +18,9 @@ AttentionState of a chunk, and ``finish`` the heads from the merged state.
     blocked_attention    the kernel's forward pass, with the log of the softmax denominator
     blocked_mean         the same where keys and values are the elements, using all threads for few sets
 
-The log of the denominator is all that the backward pass needs to recompute the weights. Traces, function transforms
-and second derivatives use ``plain_attention``. So does everything where torch lacks the kernel: it is a private
-operator, looked up on first use.
+The log of the denominator is all that the backward pass needs to recompute the weights. Exported programs, function
+transforms and second derivatives use ``plain_attention``. So does everything where torch lacks the kernel, a private
+operator. Compiled code calls the kernel as the operator ``picaset::attention``.
 
 **The absorbed order** never projects the set, and has its own backward pass.
 
@@ -37,9 +37,8 @@ denominator; its backward pass recomputes the weights in chunks of elements that
 
 and allocates nothing of the size of the set except its gradient.
 
-The whole is one autograd function, which saves a dozen small operations per step. It also returns the elements and
-maps; a cascade passes these on to its next step, so that the gradients of all steps accumulate in place, in one
-buffer each.
+``fused.py`` joins it with the rest of a block, over all steps, to one autograd node. ``DEVICE_KERNELS`` is the place
+where a kernel for another device is hooked in: it replaces ``softmax_mean`` and ``backward_in_chunks`` there.
 
 Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features of an element   M = H K
 """

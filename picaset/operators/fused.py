@@ -266,7 +266,7 @@ def forward_steps(
     transposed = {name: weight.t() for name, (weight, _) in p.items() if weight.dim() == 2}
     value_bias, width = p["value_map"][1], key_weight.shape[1]
     count, saved = queries.shape[1], list[Tensor]()
-    shape = (sets.num_sets * count, len(value_bias))
+    shape, by_set = (sets.num_sets * count, len(value_bias)), (sets.num_sets, count, len(value_bias))
     rows = queries.reshape(-1, queries.shape[2])
     for _ in range(form.num_steps):
         scaled = torch.addmm(p["query_map"][1], rows, transposed["query_map"], beta=form.scale, alpha=form.scale)
@@ -286,14 +286,10 @@ def forward_steps(
                 saved.append(attended)
         if form.residual and form.paper:
             added = torch.addmm(p["residual_map"][1], rows, transposed["residual_map"])
-            attended = (attended.view(sets.num_sets, count, shape[1]) + added.view(-1, count, added.shape[1])).view(
-                shape
-            )
+            attended = (attended.view(by_set) + added.view(-1, count, shape[1])).view(shape)
         elif form.residual:
             projected = scaled.view(-1, count, scaled.shape[1])
-            attended = torch.add(attended.view(sets.num_sets, count, shape[1]), projected, alpha=1 / form.scale).view(
-                shape
-            )
+            attended = torch.add(attended.view(by_set), projected, alpha=1 / form.scale).view(shape)
         saved += [attended] * form.residual
         if form.norm:
             saved += torch.native_layer_norm(attended, attended.shape[-1:], *p["attended_norm"], EPSILON)
