@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -111,7 +112,7 @@ def record(name: str, rows: list[dict[str, object]], limits: dict[str, float]) -
     )
     description = {
         "benchmark": name,
-        "command": f"python -m benchmarks.{name} " + " ".join(sys.argv[1:]),
+        "command": f"python -m benchmarks.{name} " + shlex.join(sys.argv[1:]),
         "commit": commit,
         "torch": str(torch.__version__),
         "python": platform.python_version(),

@@ -8,7 +8,7 @@ from picaset.estimators.detector_selection import (
     best_threshold,
     choose_threshold,
     combine_detectors,
-    try_detector,
+    try_detectors,
 )
 from picaset.estimators.synthetic_anomalies import plant_anomalies
 
@@ -38,14 +38,14 @@ def test_anomalies_that_a_detector_finds_do_not_count_against_it():
     sets = sets_around_points()
     for elements in sets:
         elements[3] += 50
-    assert try_detector(distances(0), sets, seed=0).average_precision > 0.6
+    assert try_detectors({"distance": distances(0)}, sets, seed=0)["distance"].average_precision > 0.6
 
 
 def test_a_combination_is_used_where_detectors_find_different_anomalies():
     sets = sets_around_points()
     detectors = {"first": distances(0), "second": distances(1)}
-    trials = {name: try_detector(score, sets, seed=0) for name, score in detectors.items()}
-    weights, precision = combine_detectors(detectors, trials)
+    trials = try_detectors(detectors, sets, seed=0)
+    weights, precision = combine_detectors(trials)
     assert weights.keys() == detectors.keys()
     assert precision > max(trial.average_precision for trial in trials.values())
 
@@ -53,8 +53,8 @@ def test_a_combination_is_used_where_detectors_find_different_anomalies():
 def test_a_detector_that_adds_nothing_is_not_used():
     sets, generator = sets_around_points(), np.random.default_rng(1)
     detectors = {"good": distances(0), "noise": lambda sets: [generator.random(len(elements)) for elements in sets]}
-    trials = {name: try_detector(score, sets, seed=0) for name, score in detectors.items()}
-    weights, precision = combine_detectors(detectors, trials)
+    trials = try_detectors(detectors, sets, seed=0)
+    weights, precision = combine_detectors(trials)
     assert weights == {"good": Weight.of(trials["good"].scores)}
     assert precision == trials["good"].average_precision
 
@@ -65,13 +65,37 @@ def test_standardized_scores_keep_their_order():
     assert np.isfinite(Weight.of(np.ones(3)).apply(np.ones(3))).all()
 
 
+def test_detectors_are_compared_with_the_same_planted_elements():
+    detectors = {"first": distances(0), "second": distances(1)}
+    first, second = try_detectors(detectors, sets_around_points(), seed=0).values()
+    assert np.array_equal(first.labels, second.labels)
+    assert np.bincount(first.groups, weights=first.labels).tolist() == [1.0] * 30
+
+
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.15])
 def test_the_threshold_separates_what_can_be_separated(share):
+    generator, recalls = np.random.default_rng(0), list[float]()
+    for _ in range(20):
+        odd = generator.random(2000) < share
+        scores = generator.normal(size=2000) + 8 * odd
+        flagged = scores > best_threshold(scores, 8 + generator.normal(size=100))
+        assert odd[flagged].all()
+        recalls.append(flagged[odd].mean())
+    assert np.mean(recalls) > 0.93
+
+
+def test_nothing_is_odd_where_no_element_scores_like_a_planted_one():
     generator = np.random.default_rng(0)
-    odd = generator.random(2000) < share
-    scores = generator.normal(size=2000) + 8 * odd
-    threshold = best_threshold(scores, 8 + generator.normal(size=100))
-    assert ((scores > threshold) == odd).mean() > 0.985
+    scores = generator.normal(size=2000)
+    assert best_threshold(scores, 8 + generator.normal(size=100)) > scores.max()
+
+
+def test_the_odd_row_of_two_small_sets_is_above_the_threshold():
+    generator = np.random.default_rng(0)
+    sets = [centre + generator.normal(size=(7, 2)) / 10 for centre in (0, 5)]
+    sets[0][2] = 5
+    threshold = choose_threshold(distances(0), sets, seed=0)
+    assert [np.flatnonzero(scores > threshold).tolist() for scores in distances(0)(sets)] == [[2], []]
 
 
 def test_nothing_is_odd_where_planted_elements_score_like_all_others():

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 ScoreFunction = Callable[[Sequence[Floats]], list[Floats]]
 MAX_SHARE = 0.25
 """Maximum share of anomalies that is assumed; with more, what is normal could not be known."""
+MIN_PLANTED = 100
+"""Minimum number of planted anomalies from which a threshold is chosen; few sets are used several times."""
 MIN_GAIN = 0.01
 """Gain of average precision from which a combination of detectors is preferred to the best of them."""
 
@@ -30,25 +32,35 @@ cross_val_predict: Any = from_scikit_learn("sklearn.model_selection", "cross_val
 
 @dataclass(frozen=True)
 class Trial:
-    """What a detector makes of sets with planted anomalies."""
+    """What a detector makes of sets with planted anomalies, the same for all detectors that are compared."""
 
     scores: Floats
     """Scores of all elements of the sets as they are."""
-    planted: list[Floats]
-    """The sets with planted anomalies."""
-    labels: NDArray[np.bool_]
-    """Whether each element of these is planted."""
     planted_scores: Floats
+    """Scores of all elements of the sets with planted anomalies."""
+    labels: NDArray[np.bool_]
+    """Whether each of these is planted."""
+    groups: NDArray[np.int64]
+    """Index of the set of each of these."""
 
     @property
     def average_precision(self) -> float:
         return float(average_precision_score(self.labels, self.planted_scores))
 
 
-def try_detector(score: ScoreFunction, sets: Sequence[Floats], *, seed: int) -> Trial:
-    scores = score(sets)
-    planted, labels = plant_anomalies(sets, scores, generator=np.random.default_rng(seed))
-    return Trial(np.concatenate(scores), planted, np.concatenate(labels), np.concatenate(score(planted)))
+def try_detectors(detectors: Mapping[str, ScoreFunction], sets: Sequence[Floats], *, seed: int) -> dict[str, Trial]:
+    """Plant elements in place of those that the detectors together find the most anomalous, and score all."""
+    scores = {name: score(sets) for name, score in detectors.items()}
+    ranks = [
+        np.stack([np.argsort(np.argsort(values)) for values in of_one_set]).sum(axis=0).astype(np.float64)
+        for of_one_set in zip(*scores.values(), strict=True)
+    ]
+    planted, labels = plant_anomalies(sets, ranks, generator=np.random.default_rng(seed))
+    groups = np.repeat(np.arange(len(sets)), [len(elements) for elements in sets])
+    return {
+        name: Trial(np.concatenate(scores[name]), np.concatenate(score(planted)), np.concatenate(labels), groups)
+        for name, score in detectors.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -69,37 +81,23 @@ class Weight:
         return self.weight * np.arcsinh((scores - self.location) / self.scale)
 
 
-def combine_detectors(
-    detectors: Mapping[str, ScoreFunction], trials: Mapping[str, Trial]
-) -> tuple[dict[str, Weight], float]:
+def combine_detectors(trials: Mapping[str, Trial]) -> tuple[dict[str, Weight], float]:
     """Return the best detector, or a weighted sum of several if it is better, and its average precision."""
     precisions = {name: trial.average_precision for name, trial in trials.items()}
     best = max(precisions, key=lambda name: precisions[name])
     names, standard = list(trials), {name: Weight.of(trial.scores) for name, trial in trials.items()}
-    trial, single = trials[best], ({best: standard[best]}, precisions[best])
-    sizes = [len(elements) for elements in trial.planted]
-    if len(names) == 1 or len(sizes) < 6:
+    single = ({best: standard[best]}, precisions[best])
+    labels, groups = trials[best].labels, trials[best].groups
+    if groups[-1] < 5:
         return single
-    columns = {
-        name: standard[name].apply(
-            trial.planted_scores if name == best else np.concatenate(detectors[name](trial.planted))
-        )
-        for name in names
-    }
-    groups = np.repeat(np.arange(len(sizes)), sizes)
     while len(names) > 1:
-        features = np.stack([columns[name] for name in names], axis=1)
-        slopes = LogisticRegression().fit(features, trial.labels).coef_[0]
+        features = np.stack([standard[name].apply(trials[name].planted_scores) for name in names], axis=1)
+        slopes = LogisticRegression().fit(features, labels).coef_[0]
         if (slopes > 0).all():
             scores = cross_val_predict(
-                LogisticRegression(),
-                features,
-                trial.labels,
-                groups=groups,
-                cv=GroupKFold(3),
-                method="decision_function",
+                LogisticRegression(), features, labels, groups=groups, cv=GroupKFold(3), method="decision_function"
             )
-            precision = float(average_precision_score(trial.labels, scores))
+            precision = float(average_precision_score(labels, scores))
             if precision < precisions[best] + MIN_GAIN:
                 return single
             weights = {
@@ -114,7 +112,11 @@ def combine_detectors(
 def choose_threshold(score: ScoreFunction, sets: Sequence[Floats], *, seed: int) -> float:
     """Return the threshold of a detector for sets, from the scores that anomalies planted at random places have."""
     generator = np.random.default_rng(seed)
-    planted, labels = plant_anomalies(sets, [generator.random(len(elements)) for elements in sets], generator=generator)
+    planted, labels = list[Floats](), list[NDArray[np.bool_]]()
+    while sum(int(label.sum()) for label in labels) < MIN_PLANTED:
+        positions = [generator.random(len(elements)) for elements in sets]
+        for total, part in zip((planted, labels), plant_anomalies(sets, positions, generator=generator), strict=True):
+            total.extend(part)  # pyright: ignore[reportArgumentType]
     anomalous = np.concatenate(score(planted))[np.concatenate(labels)]
     return best_threshold(np.concatenate(score(sets)), anomalous)
 
@@ -124,18 +126,19 @@ def best_threshold(scores: Floats, anomalous_scores: Floats) -> float:
 
     The share of anomalies is the largest that the scores allow: of a share p, at least p times the fraction of
     ``anomalous_scores`` above a value lie above this value, for every value. Where half of the elements above would not
-    be anomalies, an element is none.
+    be anomalies, an element is none; neither is one that scores lower than all of ``anomalous_scores``.
     """
-    ordered = np.sort(scores)[::-1]
+    ordered, anomalous_scores = np.sort(scores)[::-1], np.sort(anomalous_scores)
     counts, num_planted = np.arange(1, len(ordered) + 1), len(anomalous_scores)
-    recall = 1 - np.searchsorted(np.sort(anomalous_scores), ordered) / num_planted
+    thresholds = (ordered + np.append(ordered[1:], ordered[-1])) / 2
+    recall = 1 - np.searchsorted(anomalous_scores, thresholds) / num_planted
     # Both counts are random: one standard deviation more of the one, and less of the other.
     upper = (counts + np.sqrt(counts) + 1) / len(ordered)
     lower = np.maximum(recall - np.sqrt(recall * (1 - recall) / num_planted) - 1 / num_planted, 0)
-    share = min(MAX_SHARE, float(np.min(upper / np.maximum(recall, 1e-9))))
+    share = min(MAX_SHARE, float(np.min(upper / np.maximum(lower, 1e-9))))
     precision = share * lower * len(ordered) / counts
-    f1 = np.where(precision >= 0.5, 2 * share * recall / (share + counts / len(ordered)), 0.0)
-    last = int(f1.argmax())
-    if f1[last] == 0:
+    true_positives = np.minimum(share * recall, upper)
+    f1 = np.where(precision >= 0.5, 2 * true_positives / (share + counts / len(ordered)), 0.0)
+    if f1.max() == 0:
         return float(np.nextafter(ordered[0], np.inf))
-    return float(ordered[last] + ordered[min(last + 1, len(ordered) - 1)]) / 2
+    return float(max(thresholds[f1.argmax()], np.nextafter(anomalous_scores[0], -np.inf)))
