@@ -214,7 +214,7 @@ def test_the_network_is_trained_where_statistics_do_not_suffice_and_used_only_if
     assert "network" in detector.report_
     assert np.concatenate(detector.labels_).sum() <= 5
 
-    def prefer_the_network(trials):
+    def prefer_the_network(_, trials):
         return {"network" if "network" in trials else "mahalanobis": Weight(0.0, 1.0)}, 1.0
 
     monkeypatch.setattr(set_anomaly_detector, "combine_detectors", prefer_the_network)

@@ -32,35 +32,25 @@ cross_val_predict: Any = from_scikit_learn("sklearn.model_selection", "cross_val
 
 @dataclass(frozen=True)
 class Trial:
-    """What a detector makes of sets with planted anomalies, the same for all detectors that are compared."""
+    """What a detector makes of sets with planted anomalies."""
 
     scores: Floats
     """Scores of all elements of the sets as they are."""
-    planted_scores: Floats
-    """Scores of all elements of the sets with planted anomalies."""
+    planted: list[Floats]
+    """The sets with planted anomalies."""
     labels: NDArray[np.bool_]
-    """Whether each of these is planted."""
-    groups: NDArray[np.int64]
-    """Index of the set of each of these."""
+    """Whether each element of these is planted."""
+    planted_scores: Floats
 
     @property
     def average_precision(self) -> float:
         return float(average_precision_score(self.labels, self.planted_scores))
 
 
-def try_detectors(detectors: Mapping[str, ScoreFunction], sets: Sequence[Floats], *, seed: int) -> dict[str, Trial]:
-    """Plant elements in place of those that the detectors together find the most anomalous, and score all."""
-    scores = {name: score(sets) for name, score in detectors.items()}
-    ranks = [
-        np.stack([np.argsort(np.argsort(values)) for values in of_one_set]).sum(axis=0).astype(np.float64)
-        for of_one_set in zip(*scores.values(), strict=True)
-    ]
-    planted, labels = plant_anomalies(sets, ranks, generator=np.random.default_rng(seed))
-    groups = np.repeat(np.arange(len(sets)), [len(elements) for elements in sets])
-    return {
-        name: Trial(np.concatenate(scores[name]), np.concatenate(score(planted)), np.concatenate(labels), groups)
-        for name, score in detectors.items()
-    }
+def try_detector(score: ScoreFunction, sets: Sequence[Floats], *, seed: int) -> Trial:
+    scores = score(sets)
+    planted, labels = plant_anomalies(sets, scores, generator=np.random.default_rng(seed))
+    return Trial(np.concatenate(scores), planted, np.concatenate(labels), np.concatenate(score(planted)))
 
 
 @dataclass(frozen=True)
@@ -81,23 +71,37 @@ class Weight:
         return self.weight * np.arcsinh((scores - self.location) / self.scale)
 
 
-def combine_detectors(trials: Mapping[str, Trial]) -> tuple[dict[str, Weight], float]:
+def combine_detectors(
+    detectors: Mapping[str, ScoreFunction], trials: Mapping[str, Trial]
+) -> tuple[dict[str, Weight], float]:
     """Return the best detector, or a weighted sum of several if it is better, and its average precision."""
     precisions = {name: trial.average_precision for name, trial in trials.items()}
     best = max(precisions, key=lambda name: precisions[name])
     names, standard = list(trials), {name: Weight.of(trial.scores) for name, trial in trials.items()}
-    single = ({best: standard[best]}, precisions[best])
-    labels, groups = trials[best].labels, trials[best].groups
-    if groups[-1] < 5:
+    trial, single = trials[best], ({best: standard[best]}, precisions[best])
+    sizes = [len(elements) for elements in trial.planted]
+    if len(names) == 1 or len(sizes) < 6:
         return single
+    columns = {
+        name: standard[name].apply(
+            trial.planted_scores if name == best else np.concatenate(detectors[name](trial.planted))
+        )
+        for name in names
+    }
+    groups = np.repeat(np.arange(len(sizes)), sizes)
     while len(names) > 1:
-        features = np.stack([standard[name].apply(trials[name].planted_scores) for name in names], axis=1)
-        slopes = LogisticRegression().fit(features, labels).coef_[0]
+        features = np.stack([columns[name] for name in names], axis=1)
+        slopes = LogisticRegression().fit(features, trial.labels).coef_[0]
         if (slopes > 0).all():
             scores = cross_val_predict(
-                LogisticRegression(), features, labels, groups=groups, cv=GroupKFold(3), method="decision_function"
+                LogisticRegression(),
+                features,
+                trial.labels,
+                groups=groups,
+                cv=GroupKFold(3),
+                method="decision_function",
             )
-            precision = float(average_precision_score(labels, scores))
+            precision = float(average_precision_score(trial.labels, scores))
             if precision < precisions[best] + MIN_GAIN:
                 return single
             weights = {

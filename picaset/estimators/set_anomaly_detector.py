@@ -18,7 +18,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from picaset.checks import check_choice, check_positive
 from picaset.estimators.base import FILE, SetNetworkEstimator, describe_estimator, read_estimator, split_by_set
-from picaset.estimators.detector_selection import Weight, choose_threshold, combine_detectors, try_detectors
+from picaset.estimators.detector_selection import (
+    ScoreFunction,
+    Weight,
+    choose_threshold,
+    combine_detectors,
+    try_detector,
+)
 from picaset.estimators.element_detectors import StatisticalDetectors
 from picaset.estimators.set_training import inference_batches, optimizer_step
 from picaset.estimators.synthetic_anomalies import MIN_SIZE, Examples, labelled_examples, swapped_examples
@@ -303,9 +309,13 @@ class SetAnomalyDetector(SetNetworkEstimator):
 
     def _choose(self, names: Sequence[str], sets: Sequence[Floats], *, seed: int) -> None:
         """Choose the best of some detectors, or a combination of them."""
-        trials = try_detectors({name: partial(self._score_by, name) for name in names}, sets, seed=seed)
+        detectors: dict[str, ScoreFunction] = {name: partial(self._score_by, name) for name in names}
+        trials = {name: try_detector(score, sets, seed=seed) for name, score in detectors.items()}
         self.report_ = {name: trial.average_precision for name, trial in trials.items()}
-        self._weights, precision = combine_detectors(trials)
+        best = max(trials, key=lambda name: self.report_[name])
+        if self.report_[best] >= SUFFICIENT:
+            trials = {best: trials[best]}
+        self._weights, precision = combine_detectors(detectors, trials)
         if len(self._weights) > 1:
             self.report_[" + ".join(self._weights)] = precision
         for name, value in self.report_.items():
