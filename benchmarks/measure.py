@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -119,7 +120,7 @@ def describe_run(name: str, limits: dict[str, float]) -> dict[str, object]:
     )
     return {
         "benchmark": name,
-        "command": f"python -m benchmarks.{name} " + " ".join(sys.argv[1:]),
+        "command": f"python -m benchmarks.{name} " + shlex.join(sys.argv[1:]),
         "commit": commit,
         "torch": str(torch.__version__),
         "python": platform.python_version(),

@@ -67,11 +67,28 @@ def test_standardized_scores_keep_their_order():
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.15])
 def test_the_threshold_separates_what_can_be_separated(share):
+    generator, recalls = np.random.default_rng(0), list[float]()
+    for _ in range(20):
+        odd = generator.random(2000) < share
+        scores = generator.normal(size=2000) + 8 * odd
+        flagged = scores > best_threshold(scores, 8 + generator.normal(size=100))
+        assert odd[flagged].all()
+        recalls.append(flagged[odd].mean())
+    assert np.mean(recalls) > 0.93
+
+
+def test_nothing_is_odd_where_no_element_scores_like_a_planted_one():
     generator = np.random.default_rng(0)
-    odd = generator.random(2000) < share
-    scores = generator.normal(size=2000) + 8 * odd
-    threshold = best_threshold(scores, 8 + generator.normal(size=100))
-    assert ((scores > threshold) == odd).mean() > 0.985
+    scores = generator.normal(size=2000)
+    assert best_threshold(scores, 8 + generator.normal(size=100)) > scores.max()
+
+
+def test_the_odd_row_of_two_small_sets_is_above_the_threshold():
+    generator = np.random.default_rng(0)
+    sets = [centre + generator.normal(size=(7, 2)) / 10 for centre in (0, 5)]
+    sets[0][2] = 5
+    threshold = choose_threshold(distances(0), sets, seed=0)
+    assert [np.flatnonzero(scores > threshold).tolist() for scores in distances(0)(sets)] == [[2], []]
 
 
 def test_nothing_is_odd_where_planted_elements_score_like_all_others():

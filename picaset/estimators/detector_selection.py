@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 ScoreFunction = Callable[[Sequence[Floats]], list[Floats]]
 MAX_SHARE = 0.25
 """Maximum share of anomalies that is assumed; with more, what is normal could not be known."""
+MIN_PLANTED = 100
+"""Minimum number of planted anomalies from which a threshold is chosen; few sets are used several times."""
 MIN_GAIN = 0.01
 """Gain of average precision from which a combination of detectors is preferred to the best of them."""
 
@@ -114,7 +116,11 @@ def combine_detectors(
 def choose_threshold(score: ScoreFunction, sets: Sequence[Floats], *, seed: int) -> float:
     """Return the threshold of a detector for sets, from the scores that anomalies planted at random places have."""
     generator = np.random.default_rng(seed)
-    planted, labels = plant_anomalies(sets, [generator.random(len(elements)) for elements in sets], generator=generator)
+    planted, labels = list[Floats](), list[NDArray[np.bool_]]()
+    while sum(int(label.sum()) for label in labels) < MIN_PLANTED:
+        positions = [generator.random(len(elements)) for elements in sets]
+        for total, part in zip((planted, labels), plant_anomalies(sets, positions, generator=generator), strict=True):
+            total.extend(part)  # pyright: ignore[reportArgumentType]
     anomalous = np.concatenate(score(planted))[np.concatenate(labels)]
     return best_threshold(np.concatenate(score(sets)), anomalous)
 
@@ -124,18 +130,19 @@ def best_threshold(scores: Floats, anomalous_scores: Floats) -> float:
 
     The share of anomalies is the largest that the scores allow: of a share p, at least p times the fraction of
     ``anomalous_scores`` above a value lie above this value, for every value. Where half of the elements above would not
-    be anomalies, an element is none.
+    be anomalies, an element is none; neither is one that scores lower than all of ``anomalous_scores``.
     """
-    ordered = np.sort(scores)[::-1]
+    ordered, anomalous_scores = np.sort(scores)[::-1], np.sort(anomalous_scores)
     counts, num_planted = np.arange(1, len(ordered) + 1), len(anomalous_scores)
-    recall = 1 - np.searchsorted(np.sort(anomalous_scores), ordered) / num_planted
+    thresholds = (ordered + np.append(ordered[1:], ordered[-1])) / 2
+    recall = 1 - np.searchsorted(anomalous_scores, thresholds) / num_planted
     # Both counts are random: one standard deviation more of the one, and less of the other.
     upper = (counts + np.sqrt(counts) + 1) / len(ordered)
     lower = np.maximum(recall - np.sqrt(recall * (1 - recall) / num_planted) - 1 / num_planted, 0)
-    share = min(MAX_SHARE, float(np.min(upper / np.maximum(recall, 1e-9))))
+    share = min(MAX_SHARE, float(np.min(upper / np.maximum(lower, 1e-9))))
     precision = share * lower * len(ordered) / counts
-    f1 = np.where(precision >= 0.5, 2 * share * recall / (share + counts / len(ordered)), 0.0)
-    last = int(f1.argmax())
-    if f1[last] == 0:
+    true_positives = np.minimum(share * recall, upper)
+    f1 = np.where(precision >= 0.5, 2 * true_positives / (share + counts / len(ordered)), 0.0)
+    if f1.max() == 0:
         return float(np.nextafter(ordered[0], np.inf))
-    return float(ordered[last] + ordered[min(last + 1, len(ordered) - 1)]) / 2
+    return float(max(thresholds[f1.argmax()], np.nextafter(anomalous_scores[0], -np.inf)))

@@ -19,13 +19,12 @@ from picaset.checks import check_choice, check_positive
 from picaset.estimators.base import FILE, SetNetworkEstimator, describe_estimator, read_estimator, split_by_set
 from picaset.estimators.detector_selection import (
     ScoreFunction,
-    Trial,
     Weight,
     choose_threshold,
     combine_detectors,
     try_detector,
 )
-from picaset.estimators.element_detectors import Member, StatisticalDetectors
+from picaset.estimators.element_detectors import StatisticalDetectors
 from picaset.estimators.set_training import inference_batches, optimizer_step
 from picaset.estimators.synthetic_anomalies import MIN_SIZE, Examples, labelled_examples, swapped_examples
 from picaset.estimators.validation import check_above_zero, check_is_fitted, draw_seed, read_sets, seeded_torch
@@ -44,8 +43,8 @@ SUFFICIENT = 0.9
 """Average precision for planted anomalies from which ``method="auto"`` tries no slower detector."""
 MIN_SETS_NETWORK = 40
 """Number of sets from which ``method="auto"`` may train the network."""
-MAX_SETS_FOREST, MIN_SIZE_FOREST = 100, 32
-"""Number of sets up to which, and median size from which, ``method="auto"`` tries isolation forests."""
+MAX_SETS_FOREST = 300
+"""Number of sets up to which ``method="auto"`` tries isolation forests, which take a tenth of a second for each set."""
 VALIDATION_FRACTION = 0.25
 """Share of the sets with which ``method="auto"`` compares the network; it does not train on them."""
 MAX_TRIAL_SETS, MAX_TRIAL_ELEMENTS, MAX_TRIAL_SIZE = 300, 50_000, 2000
@@ -288,50 +287,39 @@ class SetAnomalyDetector(SetNetworkEstimator):
         """Choose detectors by the planted anomalies that they find, and the threshold by how they score them."""
         self._statistics = StatisticalDetectors.fit(standardized, seed=seed)
         examples = trial_sets(standardized, generator=np.random.default_rng(seed))
-        names: list[Member] = ["mahalanobis", "density", "lof"] if self.method == "auto" else [self.method]  # pyright: ignore
-        trials = {name: self._try(name, examples, seed=seed) for name in names}
+        names = ["mahalanobis", "density", "lof"] if self.method == "auto" else [self.method]
+        self._choose(names, examples, seed=seed)
+        slower = ["forest"] if len(standardized) <= MAX_SETS_FOREST else []
         if self.method == "auto" and max(self.report_.values()) < SUFFICIENT:
-            if len(standardized) <= MAX_SETS_FOREST and np.median([*map(len, standardized)]) >= MIN_SIZE_FOREST:
-                trials["forest"] = self._try("forest", examples, seed=seed)
-            self._combine(trials)
-            if max(self.report_.values()) < SUFFICIENT and len(standardized) >= MIN_SETS_NETWORK:
-                self._try_network(standardized, seed=seed)
-        else:
-            best = max(names, key=lambda name: self.report_[name])
-            self._weights = {best: Weight.of(trials[best].scores)}
+            # The network learns from some of the sets, and all detectors are compared with the others.
+            order = np.random.default_rng(seed).permutation(len(standardized))
+            num_validation = math.ceil(VALIDATION_FRACTION * len(standardized))
+            if len(standardized) < MIN_SETS_NETWORK:
+                num_validation = len(standardized)
+            else:
+                self._train_network([standardized[int(index)] for index in order[num_validation:]], None, seed=seed)
+                slower.append("network")
+            validation = [standardized[int(index)] for index in order[:num_validation]]
+            validation = trial_sets(validation, generator=np.random.default_rng(seed))
+            self._choose([*names, *slower], validation, seed=seed)
+        if "network" not in self._weights:
+            self.network_ = None
         self._offset = choose_threshold(self._score, examples, seed=seed)
         self._print(f"chosen: {', '.join(self.members_)}")
 
-    def _try(self, name: str, sets: Sequence[Floats], *, seed: int) -> Trial:
-        start = time.monotonic()
-        trial = try_detector(partial(self._score_by, name), sets, seed=seed)
-        self.report_[name] = trial.average_precision
-        seconds = time.monotonic() - start
-        self._print(f"{name}: average precision {trial.average_precision:.3f} for planted anomalies, {seconds:.1f} s")
-        return trial
-
-    def _combine(self, trials: dict[str, Trial]) -> None:
-        detectors: dict[str, ScoreFunction] = {name: partial(self._score_by, name) for name in trials}
+    def _choose(self, names: Sequence[str], sets: Sequence[Floats], *, seed: int) -> None:
+        """Choose the best of some detectors, or a combination of them."""
+        detectors: dict[str, ScoreFunction] = {name: partial(self._score_by, name) for name in names}
+        trials = {name: try_detector(score, sets, seed=seed) for name, score in detectors.items()}
+        self.report_ = {name: trial.average_precision for name, trial in trials.items()}
+        best = max(trials, key=lambda name: self.report_[name])
+        if self.report_[best] >= SUFFICIENT:
+            trials = {best: trials[best]}
         self._weights, precision = combine_detectors(detectors, trials)
         if len(self._weights) > 1:
             self.report_[" + ".join(self._weights)] = precision
-
-    def _try_network(self, standardized: Sequence[Floats], *, seed: int) -> None:
-        """Train the network on a part of the sets; use it if it finds more in the other sets than the statistics."""
-        order = np.random.default_rng(seed).permutation(len(standardized))
-        num_validation = math.ceil(VALIDATION_FRACTION * len(standardized))
-        validation = [standardized[int(index)] for index in order[:num_validation]]
-        validation = trial_sets(validation, generator=np.random.default_rng(seed))
-        chosen = self._weights
-        statistics = try_detector(self._score, validation, seed=seed).average_precision
-        self._train_network([standardized[int(index)] for index in order[num_validation:]], None, seed=seed)
-        trials = {name: try_detector(partial(self._score_by, name), validation, seed=seed) for name in chosen}
-        trials["network"] = self._try("network", validation, seed=seed)
-        self._combine(trials)
-        if trials["network"].average_precision < statistics and len(self._weights) == 1:
-            self._weights = chosen
-        if "network" not in self._weights:
-            self.network_ = None
+        for name, value in self.report_.items():
+            self._print(f"{name}: average precision {value:.3f} for planted anomalies")
 
     def _train_network(
         self, standardized: Sequence[Floats], labels: Sequence[NDArray[np.bool_]] | None, *, seed: int
