@@ -144,7 +144,7 @@ KEYS = {"log_likelihood": 4, "milliseconds": 1, "milliseconds_alone": 1}
 def odd() -> str:
     records = {(row["kind"], row["name"], row["set_size"]): row["top1"] for row in rows_of("odd_one_out")}
     names = ("SetAnomalyDetector", "local outlier factor within the set", "distance to the mean of the set")
-    kinds = list(dict.fromkeys(kind for kind, *_ in records))
+    kinds = ("around points", "along lines")
     columns = ["method", *(f"{kind}, sets of {size}" for kind in kinds for size in (8, 48))]
     return table(
         columns, [[name, *(f"{records[kind, name, size]:.2f}" for kind in kinds for size in (8, 48))] for name in names]

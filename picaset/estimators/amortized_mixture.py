@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, TypedDict, cast, get_args
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ from picaset.estimators.validation import (
     read_sets,
     validate_data,
 )
-from picaset.files import atomic_write
+from picaset.files import Numbers, atomic_write
 from picaset.large.large_set import LargeSet
 from picaset.progress import watch_passes
 from picaset.sets import SetBatch, offsets_from_sizes
@@ -60,10 +60,24 @@ Floats = NDArray[np.float64]
 Init = Literal["k-means++", "network"]
 Missing = Literal["error", "marginalize"]
 CovarianceType = Literal["auto", "spherical", "diag", "tied", "full"]
-SAVED = (
-    "weights_", "means_", "covariances_", "noise_widths_", "noise_weight_", "covariance_type_", "lower_bound_",
-    "n_iter_", "converged_", "n_samples_seen_", "note_",
-)  # fmt: skip
+
+
+class LearnedMixture(TypedDict):
+    """Fitted attributes in ``estimator.json``; all numbers are finite."""
+
+    weights_: list[float]
+    means_: list[list[float]]
+    covariances_: Numbers
+    noise_widths_: list[float]
+    noise_weight_: float
+    covariance_type_: str
+    lower_bound_: float
+    n_iter_: int
+    converged_: bool
+    n_samples_seen_: float
+    note_: str
+
+
 ONE_COLUMN: tuple[Covariance, ...] = ("spherical", "tied")
 """Covariance types that differ if there is one coordinate."""
 MANY_STARTS = 16
@@ -296,7 +310,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Save the fitted estimator to a folder, as JSON."""
         check_is_fitted(self)
-        learned = {name: getattr(self, name) for name in SAVED}
+        learned = {name: getattr(self, name) for name in LearnedMixture.__required_keys__}
         learned = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in learned.items()}
         if hasattr(self, "bic_by_components_"):
             learned["bic_by_components_"] = list(self.bic_by_components_.items())
@@ -309,10 +323,10 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
     def load(cls, directory: str | os.PathLike[str]) -> "AmortizedMixture":
         """Load an estimator that ``save`` wrote; executes no code from the folder."""
         path = Path(directory) / FILE
-        parameters, learned = read_estimator(path, name=cls.__name__)
+        parameters, learned = read_estimator(path, name=cls.__name__, schema=LearnedMixture)
         try:
             mixture = cls(**parameters)
-            for name in SAVED:
+            for name in LearnedMixture.__required_keys__:
                 value = learned[name]
                 setattr(mixture, name, np.array(value, dtype=float) if isinstance(value, list) else value)
             if "bic_by_components_" in learned:

@@ -154,8 +154,11 @@ def describe_estimator(estimator: Any, learned: dict[str, Any]) -> str:
         raise ValueError(f"{name}.save: labels must be strings, numbers or booleans: {error}.") from None
 
 
-def read_estimator(path: Path, *, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters and the fitted attributes of the estimator called ``name``."""
+def read_estimator(path: Path, *, name: str, schema: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters and the fitted attributes of the estimator called ``name``.
+
+    ``schema`` is a ``TypedDict`` of the fitted attributes; None is that of the estimators with networks.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; {name}.load reads a folder that {name}.save wrote.")
     description = read_json(path)
@@ -167,7 +170,7 @@ def read_estimator(path: Path, *, name: str) -> tuple[dict[str, Any], dict[str, 
     if not all(isinstance(description.get(part), dict) for part in ("parameters", "learned")):
         raise ValueError(f'{path} must contain the objects "parameters" and "learned"; save the estimator again.')
     parameters = cast(dict[str, Any], description["parameters"])
-    learned = read_value(description["learned"], Learned, where=str(path), name="learned")
+    learned = read_value(description["learned"], schema or Learned, where=str(path), name="learned")
     for key, value in parameters.items():
         if isinstance(value, dict) and PAIRS in value:
             pairs = read_value(

@@ -1,7 +1,6 @@
 """Detection of the elements that do not belong to their set, with the scikit-learn API."""
 
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
@@ -16,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from picaset.checks import check_choice, check_positive
-from picaset.estimators.base import FILE, SetNetworkEstimator, describe_estimator, read_estimator, split_by_set
+from picaset.estimators.base import SetNetworkEstimator, split_by_set
 from picaset.estimators.detector_selection import (
     ScoreFunction,
     Weight,
@@ -27,8 +26,7 @@ from picaset.estimators.detector_selection import (
 from picaset.estimators.element_detectors import StatisticalDetectors
 from picaset.estimators.set_training import inference_batches, optimizer_step
 from picaset.estimators.synthetic_anomalies import MIN_SIZE, Examples, labelled_examples, swapped_examples
-from picaset.estimators.validation import check_above_zero, check_is_fitted, draw_seed, read_sets, seeded_torch
-from picaset.files import atomic_write
+from picaset.estimators.validation import check_above_zero, draw_seed, read_sets, seeded_torch
 from picaset.networks.element_scorer import ElementPool, ElementScorer
 from picaset.terminal import say
 from picaset.threads import few_threads
@@ -187,36 +185,18 @@ class SetAnomalyDetector(SetNetworkEstimator):
         """Return the index of the element with the highest score in each set, whether or not it is an anomaly."""
         return np.array([int(scores.argmax()) for scores in self.score_elements(sets)])
 
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Save the fitted detector to a folder, as JSON and safetensors."""
-        check_is_fitted(self)
-        if self.network_ is not None:
-            super().save(directory)
-            return
-        learned = {"mean": self.mean_.tolist(), "scale": self.scale_.tolist(), **self._fitted_state()}
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        with atomic_write(Path(directory) / FILE) as unfinished:
-            unfinished.write_text(describe_estimator(self, learned))
-
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> "SetAnomalyDetector":
-        """Load a detector that ``save`` wrote; executes no code from the folder."""
-        path = Path(directory) / FILE
-        parameters, learned = read_estimator(path, name=cls.__name__)
-        try:
-            # Version 0.1 had only the network, and no parameter of this name.
-            detector = cls(**dict[str, Any](method="network") | parameters)
-            detector.mean_, detector.scale_ = (np.array(learned[name], dtype=float) for name in ("mean", "scale"))
-            detector.n_features_in_ = len(detector.mean_)
-            sizes = detector._restore_state(learned)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} does not fit a {cls.__name__}: {error}.") from None
-        if detector._weights and "network" not in detector._weights:
-            return detector
-        detector.network_ = ElementScorer.from_pretrained(directory)
-        if not sizes.items() <= detector.network_.config.items():
-            raise ValueError(f"{directory} holds the network of another estimator than {path.name} describes.")
-        return detector
+    def _upgrade(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        # Version 0.1 had only the network, and no parameter of this name.
+        return {"method": "network"} | parameters
+
+    def _save_networks(self, directory: Path) -> None:
+        if self.network_ is not None:
+            super()._save_networks(directory)
+
+    def _load_networks(self, directory: Path, learned: dict[str, Any], sizes: dict[str, int]) -> None:
+        if not self._weights or "network" in self._weights:
+            super()._load_networks(directory, learned, sizes)
 
     def _fitted_state(self) -> dict[str, Any]:
         statistics = None if self._statistics is None else self._statistics.to_json()
