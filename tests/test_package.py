@@ -27,7 +27,7 @@ LAYERS = [
 ]  # fmt: skip
 WITHIN_LAB = ["data", "networks", "tasks", "training", "experiments", "reports"]
 WITHIN_OPERATORS = [
-    "state", "set_norm", "buckets", "base", "attention", "block", "encoders", "simple_pools",
+    "state", "set_norm", "buckets", "base", "attention", "fused", "block", "encoders", "simple_pools",
     "picaso", "attention_pools", "janossy_pool", "sort_pool", "slot_attention", "soft_kmeans", "mixture",
     "canonicalize",
 ]  # fmt: skip
@@ -48,7 +48,7 @@ DESIGNED = {
     "SetTransformer": "dim_in, dim_out, *, dim=128, num_heads=4, num_inducing=32, num_outputs=1, num_decoder_blocks=1",
     "Picaso": "dim_in, dim_out, *, dim=128, num_heads=4, encoder='induced', num_inducing=32, num_outputs=1, "
     "num_steps=3, num_decoder_blocks=1",
-    "SetBatch": "elements, offsets",
+    "SetBatch": "elements, offsets, weights",
 }
 
 

@@ -158,6 +158,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
 
     @property
     def members_(self) -> dict[str, float]:
+        """Weight of each detector in use, by its name."""
         return {name: member.weight for name, member in self._weights.items()} or {"network": 1.0}
 
     def score_elements(self, sets: Sequence[ArrayLike]) -> list[Floats]:
