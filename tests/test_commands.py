@@ -108,7 +108,11 @@ def test_a_file_is_pooled_like_the_set_it_holds(tmp_path, capsys):
         ),
         (np.zeros((5, 3)), "induced", "Picaso: elements must have 2 features; those of "),
         (np.zeros((5, 2)), "self", "SelfAttention cannot stream"),
-        (np.array([["a", "b"]]), "induced", "points.npy must hold numbers of shape (rows, columns); got <U1 of (1, 2)."),
+        (
+            np.array([["a", "b"]]),
+            "induced",
+            "points.npy must hold numbers of shape (rows, columns); got <U1 of (1, 2).",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_pooled_is_one_line_and_no_traceback(points, encoder, message, tmp_path, capsys):

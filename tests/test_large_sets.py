@@ -133,7 +133,11 @@ def test_autocast_is_the_same_in_chunks_forward_and_backward():
     with torch.autocast("cpu", torch.bfloat16):
         streamed, dense = stream(pool, elements, 4), pool(elements[None])
     assert_close(streamed, dense, rtol=0.02, atol=0.02)
-    assert_close(gradients(streamed, [*pool.parameters()]), gradients(dense, [*pool.parameters()]), rtol=0.1, atol=0.1)
+    # Sums of bfloat16 products cancel, so single numbers may differ by more than the gradient as a whole.
+    chunked, whole = (
+        torch.cat([part.flatten() for part in gradients(output, [*pool.parameters()])]) for output in (streamed, dense)
+    )
+    assert float((chunked - whole).norm()) < 0.02 * float(whole.norm())
 
 
 @given(chunk=st.integers(1, 8), seed=st.integers(0, 99))

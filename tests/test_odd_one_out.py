@@ -149,7 +149,7 @@ def test_a_few_steps_find_the_odd_one_more_often_than_chance():
     )
     network = task.build_network()
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
-    for step in range(40):
+    for step in range(80):
         optimizer.zero_grad()
         task.loss(network, task.batch(step, seed=0, num_examples=1, progress=0.0)).backward()
         optimizer.step()

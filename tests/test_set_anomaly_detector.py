@@ -363,7 +363,7 @@ def test_numbers_that_exceed_single_precision_are_refused():
         (lambda path: path.write_text("{"), "is not JSON"),
         (lambda path: path.write_text("[]"), "must hold a JSON object; got list"),
         (lambda path: describe(path, parameters={"wings": 2}), "does not fit a SetAnomalyDetector"),
-        (lambda path: describe(path, learned={}), "does not fit a SetAnomalyDetector: 'mean'"),
+        (lambda path: describe(path, learned={}), "learned lacks 'mean'; was it written by another program"),
         (lambda path: describe(path, learned=ONE_FEATURE), "holds the network of another estimator"),
         (lambda path: describe(path, estimator="SetClassifier"), "describes a SetClassifier; load it with"),
     ],
@@ -469,5 +469,6 @@ def test_a_missing_value_is_refused_with_its_line(tmp_path, capsys):
     (tmp_path / "books.csv").write_text("shelf,age\na,1\na,\nb,2\n")
     assert main(["odd", str(tmp_path / "books.csv"), "--set", "shelf"]) == 1
     assert (
-        "line 3: a value is missing (as in 1 of 3 rows); fill it in, or use --drop-missing." in capsys.readouterr().err
+        "line 3: a value is missing in column age (as in 1 of 3 rows); fill it in, or use --drop-missing."
+        in capsys.readouterr().err
     )

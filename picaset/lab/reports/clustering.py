@@ -256,7 +256,8 @@ def draw_mixture(axis: Any, points: NDArray[np.float32], mixtures: dict[str, Any
     means, variances, log_weights = (np.array(mixtures[name][index]) for name in ("means", "variances", "log_weights"))
     squares = ((points[None] - means[:, None]) ** 2).sum(axis=-1)  # (K, N)
     joint = log_weights[:, None] - np.log(variances) - 0.5 * squares / variances
-    panel = Panel("", points, joint.argmax(axis=0), means, np.broadcast_to(variances, means.shape))
+    covariances = variances[:, :, None] * np.eye(means.shape[1])  # (K, 2, 2)
+    panel = Panel("", points.astype(np.float64), joint.argmax(axis=0), means, covariances)
     draw_panel(axis, panel)
 
 

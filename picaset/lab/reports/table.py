@@ -6,13 +6,14 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from picaset.lab.reports.records import Record
 from picaset.lab.reports.verdicts import Difference
-from picaset.terminal import Terminal, printable
+from picaset.terminal import printable
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = field(default_factory=tuple)
 
-    def print(self, console: Terminal) -> None:
+    def print(self, console: Console) -> None:
         """Print as a grid, or row by row if the grid is wider than the console."""
         grid = RichTable(title=self.title, title_justify="left")
         for index, column in enumerate(self.columns):
@@ -47,7 +48,7 @@ class Table:
         for note in self.notes:
             console.print(Text(note, style="dim"))
 
-    def print_row_by_row(self, console: Terminal) -> None:
+    def print_row_by_row(self, console: Console) -> None:
         console.print(Text(self.title, style="italic"))
         for name, *cells in self.rows:
             entries = [
