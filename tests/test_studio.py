@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -221,7 +222,7 @@ def test_points_of_any_kind_get_a_mixture_or_a_message(here, name, points):
     ("text", "message"),
     [
         ("x,y\n1,2\n3,four\n", "The table, line 3: column y has 'four', which is not a number."),
-        ("a,b\nx,y\n", "The table has no column of numbers; its columns are a, b."),
+        ("a,b\nx,y\n", "The table has no column of numbers; its columns are a (text), b (text)."),
         ("x\n1\n2\n", "The table must have two numeric columns; only x is numeric."),
         ("x,y\n1,2\n3\n", "The table, line 3: expected 2 values; got 1."),
         ("x,y\n1,inf\n3,4\n", "which is not finite"),
@@ -362,5 +363,7 @@ def test_ctrl_c_ends_the_studio_cleanly_while_its_processes_start_and_refuses_wh
         time.sleep(1)  # until it waits, and the process that is to fit imports
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         rest, wrong = process.communicate(timeout=120)
-    assert (process.returncode, rest, wrong) == (0, "Closing the studio ...\nThe studio is closed.\n", "")
+    # Triton, if it is installed and imported, reports leaks of its own bindings when a process is interrupted.
+    wrong = [line for line in wrong.splitlines() if not re.match(r"nanobind: | - |See https://nanobind", line)]
+    assert (process.returncode, rest, wrong) == (0, "Closing the studio ...\nThe studio is closed.\n", [])
     assert (waiting.result().status_code, said(waiting.result())) == (503, "The studio is closing.")
