@@ -113,8 +113,8 @@ def test_everything_exported_gives_the_same_for_sizes_other_than_those_traced(gr
 def test_the_network_of_a_fitted_classifier_is_exported_by_the_command(tmp_path: Path, capsys):
     random = np.random.default_rng(0)
     bags = [random.normal(size=(random.integers(3, 9), 2)) for _ in range(30)]
-    classifier = SetClassifier(dim=8, max_iter=2, random_state=0).fit(bags, [len(bag) % 2 for bag in bags])
-    classifier.save(tmp_path / "classifier")
+    classifier = SetClassifier(method="network", num_networks=1, dim=8, max_iter=2, random_state=0)
+    classifier.fit(bags, [len(bag) % 2 for bag in bags]).save(tmp_path / "classifier")
     assert main(["export", str(tmp_path / "classifier"), str(tmp_path / "network.onnx")]) == 0
     shown = capsys.readouterr()
     assert "SetPredictor with inputs elements and mask, outputs output" in shown.out
@@ -128,6 +128,17 @@ def test_the_network_of_a_fitted_classifier_is_exported_by_the_command(tmp_path:
               for value in (*description.input, *description.output)}  # fmt: skip
     assert shapes == {"elements": ["B", "N", 2], "mask": ["B", "N"], "output": ["B", 1, 2]}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["classifier", "network.onnx"]
+
+
+def test_an_estimator_of_several_networks_says_which_can_be_exported(tmp_path: Path, capsys):
+    random = np.random.default_rng(0)
+    bags = [random.normal(size=(random.integers(3, 9), 2)) for _ in range(30)]
+    classifier = SetClassifier(method="network", num_networks=2, dim=8, max_iter=2, random_state=0)
+    classifier.fit(bags, [len(bag) % 2 for bag in bags]).save(tmp_path / "classifier")
+    assert main(["export", str(tmp_path / "classifier"), str(tmp_path / "network.onnx")]) == 1
+    assert f"holds 2 networks; export one of them, such as {tmp_path}/classifier/network_0" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "classifier/network_0"), str(tmp_path / "network.onnx")]) == 0
+    assert f"as in {tmp_path}/classifier/estimator.json" in capsys.readouterr().out
 
 
 def test_what_cannot_be_exported_says_so_in_one_line(tmp_path: Path, monkeypatch, capsys):

@@ -88,7 +88,7 @@ def test_a_foreign_run_is_read_without_importing_anything(trained, capsys):
 def test_foreign_and_broken_runs_do_not_stop_a_reproduction(trained, capsys, monkeypatch):
     (trained / "runs/broken").mkdir()
     (trained / "runs/broken/config.json").write_text("{")
-    (trained / "runs/broken/result.json").write_text("{}")
+    shutil.copy(trained / RUN / "result.json", trained / "runs/broken/result.json")
     (trained / "few").mkdir()
     for record in (ROOT / "results/runs").glob("clustering-ours-quick-*"):
         (trained / "few" / record.name).symlink_to(record)

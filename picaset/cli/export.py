@@ -21,7 +21,8 @@ class Export:
     """Export a saved network to an ONNX file, and check the file in ONNX Runtime.
 
     The file takes elements (B, N, D) and a boolean mask (B, N), for any B and N. The network of a saved estimator
-    takes standardized elements: (elements - mean) / scale, with the values in its estimator.json.
+    takes standardized elements: (elements - mean) / scale, with the values in its estimator.json; an estimator of
+    several networks has them in network_0, network_1 and so on.
 
     Examples:
         picaset export network network.onnx
@@ -41,8 +42,9 @@ class Export:
             say(json.dumps({"file": str(self.out), "inputs": ["elements", "mask"], "outputs": outputs}))
             return 0
         say(f"{self.out}: {type(network).__name__} with inputs elements and mask, outputs {', '.join(outputs)}")
-        if (self.network / "estimator.json").is_file():
-            say(f"elements are standardized: (elements - mean) / scale, as in {self.network / 'estimator.json'}")
+        for described in (self.network / "estimator.json", self.network.parent / "estimator.json"):
+            if described.is_file():
+                say(f"elements are standardized: (elements - mean) / scale, as in {described}")
         return 0
 
 
@@ -50,6 +52,8 @@ def read_any_network(directory: Path) -> PretrainedNetwork:
     """Load a network of any class of this package."""
     for module in DEFINING_NETWORKS:
         import_module(module)
+    if not (directory / "config.json").is_file() and (members := sorted(directory.glob("network_*"))):
+        raise ValueError(f"{directory} holds {len(members)} networks; export one of them, such as {members[0]}.")
     name = read_description(directory / "config.json")["network"]
     if not issubclass(CLASSES.get(name, object), PretrainedNetwork):
         raise ValueError(f"{directory} holds a {name}, which is not a network of picaset; export it with export_onnx.")
