@@ -138,7 +138,7 @@ def test_the_results_in_the_readme_are_those_of_the_records():
         (f"**{shifted:.3f}**", f"{statistics.mean(canonical):.3f}"),
         (f"**{only('odd_one_out', **lines, name='SetAnomalyDetector')['top1']:.2f}**", f"{neighbours:.2f}"),
         (f"{auroc('pb'):.3f}", f"{auroc('pma'):.3f}"),
-        (f"**{large['ours']:.2f}**", f"{large['textbook']:.1f}"),
+        (f"**{large['ours']:.2f}**", f"{min(large['careful'], large['careful, compiled']):.1f}"),
         (f"**{1e3 * packed:.0f}**", f"{1e3 * padded:.0f}"),
     ]
     table = (ROOT / "README.md").read_text().partition("## Results")[2]
