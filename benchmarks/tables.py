@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import median_seconds, record
+from picaset.tables.csv_text import is_number
 from picaset.tables.table import open_large_table, read_table
 
 
@@ -29,14 +30,6 @@ def read_as_in_version_0_1(path: Path) -> np.ndarray:
     for column in columns:
         assert all(is_number(value) for value in column)
     return np.stack([column.astype(np.float64) for column in columns], axis=1)
-
-
-def is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def read_with_pandas(path: Path) -> np.ndarray:
