@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from benchmarks.textbook import TextbookInduced, TextbookNetwork
+
 
 class CarefulBlock(nn.Module):
     """A multihead attention block; keys and values may be projected once for several calls."""
@@ -57,44 +59,18 @@ class CarefulCascade(nn.Module):
         return templates
 
 
-class CarefulInduced(nn.Module):
-    """AE: Z = MAB(T, X), X' = MAB(X, Z)."""
+class CarefulInduced(TextbookInduced):
+    """AE of careful blocks."""
 
-    def __init__(self, dim_in: int, dim: int, num_heads: int, num_inducing: int) -> None:
-        super().__init__()
-        self.inducing = nn.Parameter(torch.randn(1, num_inducing, dim))
-        self.gather = CarefulBlock(dim, dim_in, dim, num_heads)
-        self.spread = CarefulBlock(dim_in, dim, dim, num_heads)
-
-    def forward(self, elements: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.spread(elements, self.gather(self.inducing.expand(len(elements), -1, -1), elements, mask))
+    block = CarefulBlock
 
 
-class CarefulNetwork(nn.Module):
-    """AE, AE, PB, SA and a linear map: the paper's clustering network."""
+class CarefulNetwork(TextbookNetwork):
+    """The paper's clustering network of careful blocks."""
 
-    def __init__(
-        self,
-        dim_in: int,
-        dim_out: int,
-        *,
-        dim: int,
-        num_heads: int,
-        num_inducing: int,
-        num_outputs: int,
-        num_steps: int,
-    ) -> None:
-        super().__init__()
-        self.encoders = nn.ModuleList(CarefulInduced(width, dim, num_heads, num_inducing) for width in (dim_in, dim))
-        self.pool = CarefulCascade(dim, num_outputs, num_heads, num_steps)
-        self.among = CarefulBlock(dim, dim, dim, num_heads)
-        self.last = nn.Linear(dim, dim_out)
-
-    def forward(self, elements: Tensor, mask: Tensor | None = None) -> Tensor:
-        for encoder in self.encoders:
-            elements = encoder(elements, mask)
-        templates = self.pool(elements, mask)
-        return self.last(self.among(templates, templates))
+    block = CarefulBlock
+    cascade = CarefulCascade
+    induced = CarefulInduced
 
 
 def compiled(module: nn.Module) -> nn.Module:

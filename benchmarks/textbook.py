@@ -56,11 +56,13 @@ class TextbookCascade(nn.Module):
 class TextbookInduced(nn.Module):
     """AE: Z = MAB(T, X), X' = MAB(X, Z)."""
 
+    block: type[nn.Module] = TextbookBlock
+
     def __init__(self, dim_in: int, dim: int, num_heads: int, num_inducing: int) -> None:
         super().__init__()
         self.inducing = nn.Parameter(torch.randn(1, num_inducing, dim))
-        self.gather = TextbookBlock(dim, dim_in, dim, num_heads)
-        self.spread = TextbookBlock(dim_in, dim, dim, num_heads)
+        self.gather = self.block(dim, dim_in, dim, num_heads)
+        self.spread = self.block(dim_in, dim, dim, num_heads)
 
     def forward(self, elements: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.spread(elements, self.gather(self.inducing.repeat(len(elements), 1, 1), elements, mask))
@@ -68,6 +70,10 @@ class TextbookInduced(nn.Module):
 
 class TextbookNetwork(nn.Module):
     """AE, AE, PB, SA and a linear map: the paper's clustering network."""
+
+    block: type[nn.Module] = TextbookBlock
+    cascade: type[nn.Module] = TextbookCascade
+    induced: type[nn.Module] = TextbookInduced
 
     def __init__(
         self,
@@ -81,9 +87,9 @@ class TextbookNetwork(nn.Module):
         num_steps: int,
     ) -> None:
         super().__init__()
-        self.encoders = nn.ModuleList(TextbookInduced(width, dim, num_heads, num_inducing) for width in (dim_in, dim))
-        self.pool = TextbookCascade(dim, num_outputs, num_heads, num_steps)
-        self.among = TextbookBlock(dim, dim, dim, num_heads)
+        self.encoders = nn.ModuleList(self.induced(width, dim, num_heads, num_inducing) for width in (dim_in, dim))
+        self.pool = self.cascade(dim, num_outputs, num_heads, num_steps)
+        self.among = self.block(dim, dim, dim, num_heads)
         self.last = nn.Linear(dim, dim_out)
 
     def forward(self, elements: Tensor, mask: Tensor | None = None) -> Tensor:
