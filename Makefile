@@ -2,16 +2,28 @@
 # make documents    tables and figures in docs/, from the records in results/runs
 # make studio  install, then open the page on which sets are played with
 # make test    install, then format, lint, types, laws, doctests, and every printed command
+# make test-library    install in .venv-library, then the tests of the library alone, for CONSTRAINTS=constraints-oldest.txt too
+# make docs    install, then execute the notebooks and write the site to site/; warnings are errors
+# make release-check    install, then build the release, install it in empty environments, and follow the README there
+# make dist    install, then build sdist and wheel into dist/
 # make fuzz    install, then give mutated files to everything that reads files of others (about an hour)
 # make laws    install, then test the laws of the operators on many random examples (minutes to hours)
 
 PYTHON ?= python3
-BIN := .venv/bin
+CONSTRAINTS ?= constraints.txt
+PROGRAMS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := .venv/$(PROGRAMS)
+LIBRARY := .venv-library/$(PROGRAMS)
 TORCH := $(shell sed -n 's/^\(torch==.*\)/\1/p' constraints.txt)
 CHECK_SHAPES := --jaxtyping-packages=picaset,beartype.beartype
+AS_INSTALLED = $(shell grep -l as_installed tests/test_*.py)
 LAWS := $(addprefix tests/test_,$(addsuffix .py,set_laws cascade evaluation_orders buckets sets soft_kmeans canonicalize batched_em amortized_mixture))
 
-.PHONY: run studio test fuzz laws documents format clean
+LIBRARY_TESTS := $(addprefix tests/test_,$(addsuffix .py,sets errors set_laws cascade buckets soft_kmeans canonicalize large_sets \
+  pretrained compatibility weights kernels amortized_mixture set_classifier set_features set_anomaly_detector tables \
+  cluster_command classify_command onnx hub training reports studio_application threads))
+
+.PHONY: run studio test test-library docs dist release-check fuzz laws documents format clean
 
 run: .venv/installed
 	mkdir -p report
@@ -27,14 +39,32 @@ test: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/pytest -q -n 2 -m 'not ray' $(CHECK_SHAPES)
-	$(BIN)/pytest -q -n 2 -m as_installed
+	$(BIN)/pytest -q -n 2 -m as_installed $(AS_INSTALLED)
 	$(BIN)/pytest -q -m ray tests/test_ray.py
+	TRITON_INTERPRET=1 $(BIN)/pytest -q -n 2 -m triton tests/test_triton_attention.py
+
+# Warnings of other versions of the dependencies are no errors here.
+test-library:
+	$(PYTHON) -m venv --clear .venv-library
+	$(LIBRARY)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	$(LIBRARY)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[tests]'
+	$(LIBRARY)/python -m pytest -q -n 2 -o filterwarnings= $(LIBRARY_TESTS)
+
+docs: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+dist: .venv/installed
+	$(BIN)/python -m build --no-isolation
+
+release-check: .venv/installed
+	$(BIN)/python -m tests.release_check $(if $(TAG),--tag $(TAG))
 
 fuzz: .venv/installed
 	$(BIN)/python -m tests.fuzz
 
 laws: .venv/installed
 	PICASET_HYPOTHESIS=laws $(BIN)/pytest -q -n 2 -m hypothesis $(CHECK_SHAPES) $(LAWS)
+	TRITON_INTERPRET=1 $(BIN)/pytest -q -n 2 -k PicasoPool -W ignore::RuntimeWarning $(addprefix tests/test_,set_laws.py weights.py)
 
 documents: .venv/installed
 	$(BIN)/picaset report --runs results/runs --out report
@@ -56,4 +86,4 @@ format: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv tour report faces
+	rm -rf .venv .venv-library tour report faces site dist

@@ -9,8 +9,11 @@ groups with the right number of clusters, and processor time per group.
 scikit-learn's search fits GaussianMixture with 1 to 8 components and full, or all four, covariance types, and takes the
 lowest BIC. Its time is linear in the number of groups, so it is measured on 50; ours on 50 and on 5000 in one call.
 
-    python -m benchmarks.clusterer --record results/clusterer__MACHINE__MONTH.json        # continues where it stopped
-    python -m benchmarks.clusterer --record /tmp/quick.json --groups 4 --dimensions 2      # a quick look
+The part `starts` compares initializations on the sets of the paper: 200 sets of 300 to 600 points from four round
+Gaussians, whose number is given; log-likelihood per point.
+
+    python -m benchmarks.clusterer --record results/clusterer_shapes__MACHINE__MONTH.json   # continues where it stopped
+    python -m benchmarks.clusterer --record /tmp/quick.json --groups 4 --dimensions 2       # a quick look
 
 Every finished column is added to the record. Settings of the library were chosen on groups with other seeds.
 """
@@ -25,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import clone
 from sklearn.cluster import HDBSCAN
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.metrics import adjusted_rand_score
@@ -32,6 +36,7 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 from benchmarks.measure import describe_run
 from picaset import AmortizedMixture
+from picaset.lab.data.gaussian_mixtures import benchmark_sets
 
 KINDS = ("round", "axis-aligned", "elongated", "overlapping", "unequal", "noisy")
 DIMENSIONS = (1, 2, 5, 10, 30)
@@ -167,8 +172,9 @@ def measure_tables() -> list[dict[str, Any]]:
         points, classes = load(return_X_y=True)
         ours = AmortizedMixture(random_state=0).fit(points)
         search = search_scikit_learn(points)
+        standardized = search_scikit_learn((points - points.mean(axis=0)) / points.std(axis=0))
         found = {"ours": ours.predict(points), "scikit-learn, full": search["full"]}
-        found |= {"scikit-learn, all types": search["all"]}
+        found |= {"scikit-learn, all types": search["all"], "scikit-learn, full, standardized": standardized["full"]}
         rows += [
             {
                 "table": "real", "data": name, "method": method, "number": len(set(labels)),
@@ -176,6 +182,31 @@ def measure_tables() -> list[dict[str, Any]]:
             }
             for method, labels in found.items()
         ]  # fmt: skip
+    return rows
+
+
+def measure_starts(count: int = 200) -> list[dict[str, Any]]:
+    """Return the log-likelihood and processor time of initializations, with four spherical components."""
+    sets = [points.double().numpy() for batch, _ in benchmark_sets(count) for points in batch]
+    rows = list[dict[str, Any]]()
+
+    def add(method: str, fit: Callable[[], Sequence[Any]]) -> None:
+        began = time.process_time()
+        mixtures = fit()
+        milliseconds = 1e3 * (time.process_time() - began) / count
+        scores = [mixture.score(points) for mixture, points in zip(mixtures, sets, strict=True)]
+        rows.append(
+            {"table": "starts", "method": method, "log_likelihood": np.mean(scores), "milliseconds": milliseconds}
+        )
+
+    for number in (1, 4, 16):
+        for init in ("k-means++", "network"):
+            estimator = AmortizedMixture(4, covariance_type="spherical", init=init, n_init=number, random_state=0)
+            estimator.fit_many(sets[:2])
+            add(f"{init}, {number}", lambda estimator=estimator: estimator.fit_many(sets))
+    for number in (1, 10):
+        peer = GaussianMixture(4, covariance_type="spherical", n_init=number, random_state=0)
+        add(f"scikit-learn, {number}", lambda peer=peer: [clone(peer).fit(points) for points in sets])
     return rows
 
 
@@ -193,7 +224,12 @@ def main() -> None:
         for dim in arguments.dimensions
         for kind in KINDS
     }
-    parts = {"tables": measure_tables, "many 2": lambda: measure_speed(arguments.many, 2), **parts}
+    parts = {
+        "tables": measure_tables,
+        "starts": measure_starts,
+        **parts,
+        "many 2": lambda: measure_speed(arguments.many, 2),
+    }
     for name, measure in parts.items():
         saved = json.loads(arguments.record.read_text()) if arguments.record.is_file() else {"parts": {}}
         if name not in saved["parts"]:

@@ -15,7 +15,7 @@ import argparse
 import torch
 
 from benchmarks.careful import CarefulNetwork, compiled
-from benchmarks.measure import machine_limits, medians_together, record
+from benchmarks.measure import machine_limits, medians_together, record, use_cpu_time
 from benchmarks.textbook import TextbookNetwork
 from picaset import Picaso
 
@@ -36,7 +36,9 @@ def training_step(network: torch.nn.Module, points: torch.Tensor) -> object:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args()
+    parser.add_argument("--cpu-time", action="store_true", help="time of the processor, one thread: busy machines")
+    if parser.parse_args().cpu_time:
+        use_cpu_time()
     torch.manual_seed(0)
     limits = machine_limits()
     rows = list[dict[str, object]]()

@@ -31,6 +31,7 @@ from benchmarks.measure import (
     medians_together,
     peak_bytes,
     record,
+    use_cpu_time,
 )
 from benchmarks.textbook import TextbookCascade
 from picaset import PicasoPool
@@ -227,10 +228,15 @@ if __name__ == "__main__":
     parser.add_argument(
         "--dtype", choices=["float32", "bfloat16"], default="float32", help="compare bfloat16 with float32"
     )
-    parser.add_argument("--rows", type=int, nargs="+", default=range(len(SIZES)), help="rows of the table, from 0")
+    parser.add_argument(
+        "--rows", type=int, nargs="*", default=range(len(SIZES)), help="rows of the table, from 0; none if empty"
+    )
     parser.add_argument("--no-memory", action="store_true", help="leave out the peak of memory")
+    parser.add_argument("--cpu-time", action="store_true", help="time of the processor, one thread: busy machines")
     arguments = parser.parse_args()
     torch.manual_seed(0)
+    if arguments.cpu_time:
+        use_cpu_time()
     limits = machine_limits()
     if arguments.orders:
         record("pooling", compare_orders(), limits)

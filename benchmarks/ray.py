@@ -86,17 +86,23 @@ if __name__ == "__main__":
     parser.add_argument("--elements", type=int, nargs="+", default=[10**7])
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="folder for temporary sets")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2, help="CPUs of the local cluster")
     parser.add_argument("--store", type=float, default=8.5, help="object store in GB")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - as the process that they are compared with
     limits = processor_limits()
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=int(arguments.store * 1e9))
+    ray.init(
+        num_cpus=arguments.workers,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=int(arguments.store * 1e9),
+    )
     ray.data.DataContext.get_current().enable_progress_bars = False
     torch.manual_seed(0)
     pool = PicasoPool(DIM, num_templates=TEMPLATES, num_heads=HEADS, num_steps=STEPS, form="authors")
     rows = list[dict[str, object]]()
-    print(f"{'elements':>12} {'one process':>12} {'2 workers':>10} {'ratio':>6} {'Ray alone, a pass':>18} {'tasks':>6} "
+    print(f"{'elements':>12} {'one process':>12} {'workers':>10} {'ratio':>6} {'Ray alone, a pass':>18} {'tasks':>6} "
           f"{'bytes a pass':>13} {'driver rise, MB':>16}")  # fmt: skip
     with torch.no_grad():
         for count in arguments.elements:

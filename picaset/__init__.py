@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from picaset.estimators.set_features import SetMeanEmbedding, SetStatistics, SetVocabulary
     from picaset.networks.onnx import export_onnx
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AmortizedMixture",

@@ -83,3 +83,13 @@ def check_positive(*, caller: str, **sizes: object) -> None:
 def check_choice(choice: object, choices: tuple[object, ...], *, caller: str, name: str) -> None:
     if choice not in choices:
         raise ValueError(f"{caller}: {name} must be one of {', '.join(map(repr, choices))}; got {choice!r}.")
+
+
+def check_device(device: object, *, caller: str) -> None:
+    """Raise unless PyTorch can store a tensor on the device."""
+    try:
+        torch.zeros(1, device=device)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    except (RuntimeError, AssertionError, TypeError):
+        raise ValueError(
+            f"{caller}: device must be one that PyTorch has on this machine, such as 'cpu'; got {device!r}."
+        ) from None

@@ -32,7 +32,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from picaset.files import atomic_write, check_known, create_folder, describe_type, read_json, read_value, shown, to_json
 from picaset.hub import download, is_hub_name, model_card, upload
 
-MAX_PARAMETERS = 10_000
+MAX_PARAMETERS = 5000
 """Largest number of parameter tensors of a network that a file describes."""
 MAX_WEIGHTS = 2**27
 """Largest number of weights of a network that a file describes."""
@@ -156,7 +156,8 @@ class ModuleConfig:
 
     def build(self) -> Any:
         """Build the module, with random weights; one that is too large to be meant is an error."""
-        check_size(self.construct, MAX_PARAMETERS, MAX_WEIGHTS, limit=f"{MAX_WEIGHTS} weights, the largest allowed")
+        limit = f"{MAX_PARAMETERS} tensors or {MAX_WEIGHTS} weights, the largest allowed"
+        check_size(self.construct, MAX_PARAMETERS, MAX_WEIGHTS, limit=limit)
         return self.construct()
 
     def construct(self) -> Any:
@@ -338,7 +339,7 @@ class PretrainedNetwork(Configurable):
             limit = f"twice the {num_weights} weights in model.safetensors"
             check_size(module.construct, 2 * len(weights) + 100, 2 * num_weights + 1_000_000, limit=limit)
             network = module.construct()
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             reason = f"the argument {error} is missing" if isinstance(error, KeyError) else str(error)
             raise ValueError(
                 f"{cls.__name__}.from_pretrained: {directory / 'config.json'} does not fit the network: {reason}"

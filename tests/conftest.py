@@ -20,12 +20,19 @@ from hypothesis import Phase, settings
 PHASES = [Phase.explicit, Phase.generate, Phase.shrink]
 settings.register_profile("fast", max_examples=10, deadline=None, derandomize=True, phases=PHASES)
 settings.register_profile("laws", max_examples=500, deadline=None, print_blob=True)
-settings.load_profile(os.environ.get("PICASET_HYPOTHESIS", "fast"))
+settings.register_profile("interpreter", settings.get_profile("fast"), max_examples=1)
+INTERPRETED = "TRITON_INTERPRET" in os.environ
+settings.load_profile(os.environ.get("PICASET_HYPOTHESIS", "interpreter" if INTERPRETED else "fast"))
 # Generated data is cached between test runs, apart from the cache of a user.
 os.environ["PICASET_CACHE"] = str(Path(tempfile.gettempdir()) / "picaset-tests")
 PATIENCE = 60_000
 """Timeout of the browser in milliseconds; test machines are busy."""
 torch.set_num_threads(1)  # more threads slow down operations on small tensors
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # also in the commands that the tests start
+if INTERPRETED:  # every test of this process attends to sets by the GPU's kernel, interpreted
+    from picaset.operators import attention, triton_attention
+
+    attention.DEVICE_KERNELS["cpu"] = triton_attention.KERNEL
 
 
 @pytest.fixture(params=[None, 0], ids=["default buckets", "small buckets"])
@@ -93,8 +100,8 @@ def is_error(message) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("jaxtyping_packages"):
-        return
-    deselected = [item for item in items if item.get_closest_marker("as_installed")]
-    config.hook.pytest_deselected(items=deselected)
+    excluded = ["as_installed"] if config.getoption("jaxtyping_packages") else []
+    excluded += [] if INTERPRETED else ["triton"]
+    deselected = {item for item in items if any(item.get_closest_marker(name) for name in excluded)}
+    config.hook.pytest_deselected(items=list(deselected))
     items[:] = [item for item in items if item not in deselected]

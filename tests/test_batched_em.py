@@ -24,7 +24,7 @@ from picaset.estimators.batched_em import (
     sufficient_statistics,
 )
 from picaset.estimators.missing_values import covariance_matrices, fit_incomplete
-from picaset.estimators.mixture_search import draw_indices, kmeans_plus_plus
+from picaset.estimators.mixture_search import SearchOptions, can_catch_up, draw_indices, kmeans_plus_plus, move_centres
 from tests.reference import mixture_em_step
 
 TYPES = get_args(Covariance)
@@ -71,7 +71,7 @@ def test_a_step_is_the_literal_equation_from_every_start(covariance, sizes, comp
     background = torch.full((len(sizes),), -float(np.log(widths).sum()), dtype=torch.float64)
     features = point_features(points, weights, covariance=covariance, log_background=background)
     expectation = e_step(features, starts, covariance)
-    statistics = sufficient_statistics(features, expectation.responsibilities)
+    statistics = sufficient_statistics(features, expectation.responsibilities, covariance, num_components=components)
     after = m_step(statistics, covariance, features.relative_scales, num_components=components, min_variance=SMALL)
     likelihood = expectation.log_likelihood(features)
     for index in range(len(sizes)):
@@ -206,3 +206,26 @@ def test_points_are_drawn_with_their_chances():
     chances = torch.tensor([1.0, 0.0, 3.0, 0.0]).expand(1, 4000, 4)
     counts = draw_indices(chances, uniforms).flatten().bincount(minlength=4) / 4000
     assert_close(counts, torch.tensor([0.25, 0.0, 0.75, 0.0]), atol=0.03, rtol=0)
+
+
+def test_steps_of_kmeans_lower_the_squared_distances_and_keep_centres_without_points():
+    points, weights = draw([40, 9], 3, 0)
+    centres = torch.cat([points[:, :3], torch.full_like(points[:, :1], 1e3)], dim=1)[:, None]
+    moved = move_centres(points, centres, weights)
+
+    def cost(centres: torch.Tensor) -> torch.Tensor:
+        return (torch.cdist(centres[:, 0], points).amin(dim=1).square() * weights).sum(dim=1)
+
+    assert (cost(moved) < cost(centres)).all()
+    assert_close(moved[:, :, 3], centres[:, :, 3])
+
+
+def test_a_covariance_type_ends_if_equal_gains_and_one_penalty_cannot_make_it_the_best():
+    options = SearchOptions(covariances=("spherical", "full"), component_counts=tuple(range(1, 9)))
+    totals = torch.tensor([100.0])
+    penalty = 4 * float(totals.log())  # a mean, a variance and a weight of a spherical component in 2 dimensions
+    previous = torch.tensor([[1000.0, 500.0]], dtype=torch.float64)
+    for behind, expected in ((6 * 10 + penalty - 1, True), (6 * 10 + penalty + 1, False)):
+        values = torch.tensor([[990.0, 990.0 - behind]], dtype=torch.float64)
+        found = can_catch_up(values, previous, values.amin(dim=1), 2, 2, totals, options)
+        assert found.tolist() == [[expected, True]]

@@ -69,7 +69,8 @@ def test_new_sets_are_predicted_in_the_same_command_and_printed_as_a_table(capsy
     assert code == 0, err
     assert "3 sets, features x, y" in out
     assert "AUROC" in out
-    assert "weights of the members: trees" in out
+    assert "weights of the members, in log-odds: trees" in out
+    assert "note: columns that are not features: note" in out
 
 
 def test_numbers_are_predicted_where_the_target_is_not_a_class(capsys):
@@ -102,6 +103,11 @@ MESSY = "bag,label,x,y\nb1,yes,1,2\nb1,no,2,3\nb2,no,1,1\n"
         (["bags.csv", "--set", "bag", "--target", "bag"], None, "the target 'bag' cannot also be the set column"),
         (["bags.csv", "--set", "bag", "--target", "label", "--columns", "z"], None, "has no column 'z'"),
         (["bags.csv", "--set", "bag", "--target", "label", "--folds", "1"], None, "--folds must be at least 2; got 1"),
+        (
+            ["bags.csv", "--set", "bag", "--target", "label", "--device", "abacus"],
+            None,
+            "device must be one that PyTorch",
+        ),
         (["bags.csv", "--set", "bag", "--target", "label", "--rows", "a.txt"], None, "--rows must be a .csv file"),
         (["bags.csv", "--set", "bag", "--model", "nowhere"], None, "does not exist; SetClassifier.load reads a folder"),
         (["bags.csv", "--set", "bag", "--model", "m", "--save", "n"], None, "--model predicts FILE itself"),

@@ -71,7 +71,7 @@ def test_a_figure_is_drawn(two_sets, tmp_path, suffix):
 def test_a_figure_shows_no_empty_panels(tmp_path, monkeypatch):
     figure = new_figure(6, 6)
     monkeypatch.setattr(mixture_plot, "new_figure", lambda width, height: figure)
-    panel = Panel("", np.zeros((3, 2)), np.zeros(3, dtype=np.int64), np.zeros((1, 2)), np.eye(2)[None])
+    panel = Panel("", np.zeros((3, 2)), np.zeros(3, dtype=np.int64), np.zeros((1, 2)), np.eye(2)[None], np.ones(1))
     draw_mixtures([panel] * 4, ["x", "y"], tmp_path / "figure.png")
     assert [axis.get_visible() for axis in figure.axes] == [True] * 4 + [False] * 2
 
@@ -104,7 +104,6 @@ def test_rows_with_missing_values_are_refused_or_left_out_as_one_says(two_sets, 
         (",".join(f"c{index}" for index in range(101)) + "\n" + "1," * 100 + "1\n", [], "at most 100 can be clustered"),
         ("x,y\n1,2\n", ["--compare"], "--compare needs a set with at least two points"),
         ("x,y\n1,\n,4\n", ["--drop-missing"], "every row has a missing value"),
-        ("x\n1\n2\n", ["--plot", "p.png"], "--plot draws two columns; got only x"),
         ("x,y\n1,2\n3,4\n", ["--max-components", "1000000000"], "--max-components must be between 1 and 200"),
         ("x,y\n1,2\n3,4\n", ["--components", "-3"], "--components must be between 1 and 200; got -3"),
         ("x,y\n1,2\n3,4\n", ["--plot", "p.jpg"], "--plot must end in .png or .svg or .pdf"),
@@ -235,6 +234,22 @@ def test_a_figure_of_many_columns_shows_those_that_separate_best(tmp_path, capsy
     assert "note: the figure shows columns column2 and column4, which separate the components best" in out
 
 
+def test_the_figure_of_one_column_is_a_histogram_with_the_density_of_the_mixture(tmp_path, monkeypatch):
+    figure = new_figure(6, 6)
+    monkeypatch.setattr(mixture_plot, "new_figure", lambda width, height: figure)
+    random = np.random.default_rng(0)
+    values = np.concatenate([random.normal(0, 1, 300), random.normal(20, 0.01, 100), random.uniform(-5, 25, 30)])
+    np.savetxt(tmp_path / "points.csv", values, header="x", comments="")
+    arguments = [str(tmp_path / "points.csv"), "--components", "2", "--noise", "--plot", str(tmp_path / "points.png")]
+    assert main(["cluster", *arguments]) == 0
+    (axis,) = figure.axes
+    assert sum(bar.get_width() * bar.get_height() for bar in axis.patches) == pytest.approx(1)
+    *components, density = (line.get_xydata() for line in axis.lines)
+    assert np.trapezoid(density[:, 1], density[:, 0]) == pytest.approx(1, abs=0.02)
+    areas = [np.trapezoid(line[:, 1], line[:, 0]) for line in components]
+    np.testing.assert_allclose(areas, [300 / 430, 100 / 430], atol=0.03)
+
+
 def test_columns_separate_though_others_are_constant_or_there_is_one_component():
     covariances = np.stack([np.diag([0.0, 1.0, 0.0, 1.0])] * 2)
     means = np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 9.0, 0.0, 9.0]])
@@ -248,7 +263,8 @@ def test_ellipses_follow_the_covariance_and_lie_above_the_points(tmp_path, monke
     covariance = np.array([[2.0, 1.5], [1.5, 2.0]])  # deviations sqrt(3.5) along the diagonal, sqrt(0.5) across
     points = np.random.default_rng(0).standard_normal((30_000, 2))
     labels = np.repeat(np.array([0, -1]), 15_000)
-    draw_mixtures([Panel("", points, labels, np.zeros((1, 2)), covariance[None])], ["x", "y"], tmp_path / "figure.png")
+    panel = Panel("", points, labels, np.zeros((1, 2)), covariance[None], np.ones(1))
+    draw_mixtures([panel], ["x", "y"], tmp_path / "figure.png")
     (axis,) = figure.axes
     (ellipse,), (scatter,) = axis.patches, axis.collections
     along, across = sorted([ellipse.width, ellipse.height], reverse=True)

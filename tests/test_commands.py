@@ -125,6 +125,13 @@ def test_a_file_that_cannot_be_pooled_is_one_line_and_no_traceback(points, encod
     assert shown.count("\n") == 1
 
 
+def test_a_device_that_does_not_exist_is_refused(tmp_path, capsys):
+    SetTransformer(2, 3, dim=16).save_pretrained(tmp_path / "network")
+    assert main(["pool", "points.npy", "--checkpoint", str(tmp_path / "network"), "--device", "abacus"]) == 1
+    message = "picaset pool: device must be one that PyTorch has on this machine, such as 'cpu'; got 'abacus'."
+    assert message in capsys.readouterr().err
+
+
 def test_a_checkpoint_of_a_network_nobody_knows_is_refused(tmp_path, capsys):
     SetTransformer(2, 3, dim=16).save_pretrained(tmp_path / "network")
     config = tmp_path / "network/config.json"

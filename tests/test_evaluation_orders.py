@@ -10,8 +10,10 @@ from torch.testing import assert_close
 
 from picaset import AttentionState, MultiheadAttentionBlock, PicasoPool
 from picaset.operators.attention import AbsorbedSet, ProjectedSet, cheapest_order
+from picaset.operators.state import softmax_over_present
 from tests.operators import DIM, HEADS, OUT, TEMPLATES
 from tests.random_sets import Sets, sets
+from tests.reference import softmax
 
 FORMS = [{"form": "paper"}, {"form": "authors"}, {"form": "authors", "norm": True}, {"residual": False}]
 every_form = pytest.mark.parametrize("options", FORMS, ids=str)
@@ -180,3 +182,13 @@ def test_a_block_summarizes_and_finishes_like_it_attends(data: Sets):
     elements, mask = data.padded()
     queries = torch.randn(len(elements), 3, 5, generator=data.generator, dtype=torch.float64)
     assert_close(block.finish(queries, block.summarize(queries, elements, mask)), block(queries, elements, mask))
+
+
+@pytest.mark.parametrize("present", [None, [1, 1, 1, 1, 1], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]])
+def test_weights_are_the_softmax_over_the_present_elements(present: list[int] | None):
+    scores = torch.randn(1, 2, 3, 5, dtype=torch.float64)  # of 3 queries for 5 elements
+    mask = None if present is None else torch.tensor([present], dtype=torch.bool)
+    chosen = [index for index in range(5) if present is None or present[index]]
+    expected = torch.zeros_like(scores)
+    expected[..., chosen] = torch.from_numpy(softmax(scores[..., chosen].numpy(), axis=-1)) if chosen else 0.0
+    assert_close(softmax_over_present(scores, mask), expected)

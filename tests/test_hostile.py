@@ -7,7 +7,9 @@ import ast
 import io
 import json
 import math
+import os
 import shutil
+import signal
 import struct
 import zlib
 from dataclasses import replace
@@ -19,10 +21,14 @@ import pytest
 import torch
 from rich.table import Table as RichTable
 from rich.text import Text
+from safetensors import safe_open
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 import picaset
 from picaset.cli import main
+from picaset.estimators.amortized_mixture import AmortizedMixture
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.estimators.set_estimators import SetClassifier
 from picaset.files import MAX_JSON_DEPTH, check_name, read_json
@@ -34,8 +40,10 @@ from picaset.lab.training.run_directory import RunDirectory
 from picaset.networks.set_networks import DeepSets, Picaso
 from picaset.pretrained import ModuleConfig
 from picaset.terminal import CONTROL, Terminal, printable
-from tests.fuzz.runner import Failure, run_inputs
-from tests.fuzz.targets import FIXTURES, TARGETS
+from tests.fuzz.runner import Failure, Target, run_in_workers, run_inputs
+from tests.fuzz.tables import TABLES
+from tests.fuzz.targets import FIXTURES, TARGETS, saved_estimators
+from tests.planted_faults import FAULTS, ROOT
 
 SMOKE = experiment("clustering-ours", profile="smoke")
 HOSTILE = "a\x1b[31m[/x]\x9b2J\u202e<b>|\ud800"
@@ -198,6 +206,15 @@ def test_a_json_file_is_refused_by_its_size(tmp_path):
         read_json(tmp_path / "a.json", max_bytes=50)
 
 
+def test_an_old_config_with_a_number_that_overflows_is_one_clear_error(tmp_path):
+    described = json.loads((FIXTURES / "runs/scenes-dspn30/config.json").read_text())
+    assert described.get("version", 1) == 1
+    described["task"]["image_size"] = 1e300
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    with pytest.raises(ValueError, match=r"config\.json, task: .*result out of range"):
+        Experiment.read(tmp_path / "config.json")
+
+
 # Half of a set of values is worse than an error
 
 
@@ -212,6 +229,17 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, number):
         ValueError, match=f"{name} holds NaN or infinity; the file is damaged, or its training diverged"
     ):
         DeepSets.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(SetAnomalyDetector, "score_elements"), (SetClassifier, "predict_proba")])
+def test_a_prediction_that_overflows_is_an_error(tmp_path, kind, name):
+    """The trial set that is predicted when an estimator is loaded may be one that does not."""
+    path = {SetAnomalyDetector: "set_anomaly_detector", SetClassifier: "set_classifier"}[kind]
+    estimator = kind.load(FIXTURES / "estimators" / path)
+    for parameter in estimator.network_.parameters():
+        parameter.data.fill_(3e38)
+    with pytest.raises(ValueError, match=f"{kind.__name__}.{name}: a prediction is NaN or infinite"):
+        getattr(estimator, name)([np.ones((4, 3))])
 
 
 def test_weights_of_another_type_are_refused(tmp_path):
@@ -246,6 +274,120 @@ def test_an_estimator_with_values_of_other_types_is_one_clear_error(tmp_path, ch
     (tmp_path / "saved/estimator.json").write_text(json.dumps(described))
     with pytest.raises(ValueError, match=message):
         SetAnomalyDetector.load(tmp_path / "saved")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    """Estimators of this version by name, as the fuzzer starts from."""
+    folder = tmp_path_factory.mktemp("estimators")
+    for files in saved_estimators():
+        name = json.loads(files["estimator.json"])["estimator"]
+        for file, content in files.items():
+            (folder / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name / file).write_bytes(content)
+    return folder
+
+
+def changed(saved: Path, folder: Path, name: str, change) -> Path:
+    """Copy a saved estimator, with its description changed."""
+    shutil.copytree(saved / name, folder / name)
+    described = json.loads((folder / name / "estimator.json").read_text())
+    change(described)
+    (folder / name / "estimator.json").write_text(json.dumps(described))
+    return folder / name
+
+
+@pytest.mark.as_installed
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        (AmortizedMixture, lambda d: d["parameters"].update(tol=[]), r"tol must be a number; got \[\]"),
+        (AmortizedMixture, lambda d: d["learned"]["weights_"].pop(), "does not hold a AmortizedMixture that predicts"),
+        (AmortizedMixture, lambda d: d["learned"]["weights_"].__setitem__(0, -1.0), "predicts NaN or infinity"),
+        (AmortizedMixture, lambda d: d["learned"].update(covariance_type_="round"), "must be one of 'spherical'"),
+        (SetAnomalyDetector, lambda d: d["learned"]["weights"].update(x=[0.0, 1.0]), "KeyError: 'x'"),
+        (SetAnomalyDetector, lambda d: d["learned"]["statistics"].update(gaussian=[[[1]]]), "does not fit a SetAnom"),
+        (SetAnomalyDetector, lambda d: d["learned"].update(statistics=None), "does not hold a SetAnomalyDetector that"),
+        (SetAnomalyDetector, lambda d: d["parameters"].update(device="x"), "device must be one of PyTorch"),
+        (SetClassifier, lambda d: d["learned"].update(num_networks=10**9), "num_networks must be 0 to 1000"),
+        (SetClassifier, lambda d: d["learned"].update(names=["x"]), "fill and names must have a value for each"),
+        (SetClassifier, lambda d: d["learned"].update(dtype="V9"), "dtype must be that of texts, numbers"),
+        (SetClassifier, lambda d: d["learned"].update(num_labels=9), "num_labels and classes must have the same"),
+    ],
+)
+def test_an_estimator_whose_values_do_not_fit_together_is_refused_when_it_is_loaded(
+    saved, tmp_path, kind, change, message
+):
+    with pytest.raises(ValueError, match=message):
+        kind.load(changed(saved, tmp_path, kind.__name__, change))
+
+
+@pytest.mark.as_installed
+def test_a_device_that_this_machine_does_not_have_is_replaced_by_the_cpu(saved, tmp_path):
+    for kind in (SetAnomalyDetector, SetClassifier):
+        path = changed(saved, tmp_path, kind.__name__, lambda d: d["parameters"].update(device="cuda:77"))
+        assert kind.load(path).device == "cpu"
+
+
+@pytest.mark.as_installed
+def test_the_length_of_a_label_is_that_of_the_label(saved, tmp_path):
+    path = changed(saved, tmp_path, "SetClassifier", lambda d: d["learned"].update(dtype="<U100000000"))
+    assert SetClassifier.load(path).classes_.tolist() == ["left", "right"]
+
+
+def find_all(value, key: str) -> list:
+    """Return the objects in a JSON value that have a key."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [value] * (isinstance(value, dict) and key in value) + [one for part in inner for one in find_all(part, key)]
+
+
+@pytest.mark.as_installed
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda j, a: a[find_all(j, "left_child")[0]["left_child"]["array"]].__setitem__(0, 99),
+            "a node that does not",
+        ),
+        (lambda j, a: a[find_all(j, "left_child")[0]["left_child"]["array"]].__setitem__(0, 0), "a node that does not"),
+        (lambda j, a: a[find_all(j, "feature")[0]["feature"]["array"]].__setitem__(0, 9999), "a feature that does not"),
+        (lambda j, a: a[find_all(j, "threshold")[0]["threshold"]["array"]].__setitem__(0, math.nan), "NaN or infinity"),
+        (lambda j, a: find_all(j, "tree")[0]["tree"].update(n_features=2.5), "must be a whole number; got 2.5"),
+        (lambda j, a: find_all(j, "tree")[0]["tree"].update(n_features=10**6), "another number of features"),
+        (lambda j, a: find_all(j, "tree")[0]["tree"].update(n_outputs=10**6), "has no classes, or too many"),
+        (lambda j, a: find_all(j, "kernel")[0].update(kernel="precomputed"), "kernel of a support vector machine"),
+        (lambda j, a: find_all(j, "_sparse")[0].update(_sparse=True), "_sparse of a support vector machine must be"),
+        (lambda j, a: find_all(j, "support_")[0].update(support_={"array": "a0"}), "support_ of a support vector"),
+        (lambda j, a: find_all(j, "n_jobs")[0].update(n_jobs=10**6), "n_jobs and verbose of a member must be"),
+        (lambda j, a: find_all(j, "n_jobs")[0].update(max_depth="x"), "The 'max_depth' parameter"),
+        (
+            lambda j, a: j.update({"class": "os.system"}) or j.pop("dict"),
+            "'os.system' is not a class of a saved member",
+        ),
+        (
+            lambda j, a: find_all(j, "words_")[0].update(words_={"list": [1], "dtype": "V9"}),
+            r"list\[0\] must be a string",
+        ),
+    ],
+)
+def test_members_that_do_not_fit_together_are_one_clear_error(saved, tmp_path, change, message):
+    path = changed(saved, tmp_path, "SetClassifier", lambda d: None) / "members.safetensors"
+    with safe_open(path, framework="numpy") as file:
+        described = json.loads(file.metadata()["ensemble"])
+    arrays = load_arrays(path)
+    change(described, arrays)
+    save_arrays(arrays, path, metadata={"ensemble": json.dumps(described)})
+    with pytest.raises(ValueError, match=f"does not hold the members of a SetClassifier.*{message}"):
+        SetClassifier.load(path.parent)
+
+
+@pytest.mark.parametrize("version", [3, 0, "2", None, []])
+def test_an_estimator_of_a_newer_format_is_refused(tmp_path, version):
+    path = changed(
+        FIXTURES / "estimators", tmp_path, "set_anomaly_detector", lambda d: d.update(format_version=version)
+    )
+    with pytest.raises(ValueError, match=r"has format version .*; this picaset reads versions 1 to 2\. Install "):
+        SetAnomalyDetector.load(path)
 
 
 def test_the_pairs_of_a_parameter_are_pairs(tmp_path):
@@ -376,10 +518,34 @@ def test_a_line_about_a_file_whose_name_is_not_text_is_printed(tmp_path, capsys)
 
 @pytest.mark.as_installed
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_mutated_files_are_accepted_or_clearly_refused(target):
-    results = list(run_inputs(target, range(25), seed=1))
+def test_mutated_files_are_accepted_or_clearly_refused(target, tmp_path, monkeypatch):
+    (tmp_path / "results/runs").mkdir(parents=True)  # reports read no committed records then
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    results = list(run_inputs(target, range(60 if target in TABLES else 25), seed=1))
     assert [(number, result.outcome, result.details) for number, result in results if isinstance(result, Failure)] == []
     assert len({result for _, result in results}) == 2, "some are accepted and some are refused"
+
+
+def test_an_input_that_kills_its_worker_is_counted_and_the_next_ones_run():
+    whole = b"x" * 50
+
+    def use(folder: Path, random: Random) -> None:
+        if not (folder / "a").is_file() or (folder / "a").read_bytes() != whole:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    results = dict(run_in_workers(Target("killing", lambda: [{"a": whole}], use), 3, seed=0))
+    assert list(results) == [0, 1, 2]
+    assert all(isinstance(result, Failure) and "worker ended by -15" in result.details for result in results.values())
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_every_planted_fault_has_its_place_and_its_test(fault):
+    """``python -m tests.planted_faults`` plants them."""
+    assert (ROOT / "picaset" / fault.file).read_text().count(fault.old) == 1
+    file, _, name = fault.test.partition("::")
+    assert f"def {name.partition('[')[0]}(" in (ROOT / "tests" / file).read_text()
 
 
 def test_a_mutation_depends_on_its_seed_alone():

@@ -309,11 +309,13 @@ def test_a_kernel_of_a_device_serves_both_passes(monkeypatch):
     calls = []
     backward = kernels.backward_in_chunks
 
-    def own_forward(queries, elements, mask):
+    def own_forward(queries, elements, mask, offsets):
+        assert offsets is None
         calls.append("forward")
         return kernels.blocked_mean(queries, elements, mask)
 
-    def own_backward(*inputs, accumulate):
+    def own_backward(*inputs, accumulate, offsets):
+        assert offsets is None
         calls.append("backward")
         with monkeypatch.context() as without:
             without.delitem(kernels.DEVICE_KERNELS, "cpu")

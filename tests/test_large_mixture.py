@@ -22,7 +22,7 @@ from picaset.tables.table import open_large_table
 def points() -> np.ndarray:
     """Three clusters of which two overlap, far from the origin."""
     random = np.random.default_rng(0)
-    middles = np.array([[0.0, 0.0], [1.5, 0.0], [0.0, 6.0]])
+    middles = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 6.0]])
     return 1000 + 5 * (middles[random.choice(3, size=3000, p=[0.5, 0.3, 0.2])] + random.normal(0, 0.6, (3000, 2)))
 
 

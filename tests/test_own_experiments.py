@@ -15,6 +15,7 @@ from picaset.lab.tasks import plugins
 from picaset.lab.tasks.plugins import UnknownTask
 from picaset.lab.tasks.task import PLUGIN_TASKS
 from picaset.lab.training.experiment import Experiment
+from picaset.lab.training.loop import StoppedError
 
 pytestmark = pytest.mark.as_installed
 
@@ -136,6 +137,15 @@ def test_an_experiment_that_cannot_be_found_is_reported_in_one_line(folder, caps
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_stopped_experiment_of_ones_own_says_how_to_resume_it(folder, capsys, monkeypatch):
+    def stop(*arguments, **options):
+        raise StoppedError(f"stopped after step 3; resume with: picaset train --resume {RUN}")
+
+    monkeypatch.setattr("picaset.cli.train.start", stop)
+    assert main(["train", NAME, "--profile", "smoke"]) == 130
+    assert f"resume with: picaset train {NAME} --resume {RUN}" in capsys.readouterr().err
 
 
 def test_a_name_without_a_module_does_not_go_with_resume(trained, capsys):

@@ -411,6 +411,38 @@ def test_the_command_scores_every_row_and_names_the_most_suspicious_of_every_set
         assert float(rows[line - 2]["score"]) == pytest.approx(entry["score"], abs=1e-3)
 
 
+def test_a_saved_detector_reads_its_columns_by_name(tmp_path, capsys):
+    write_shelves(tmp_path / "books.csv")
+    with (tmp_path / "books.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    def scores_of(names, *options) -> list[dict[str, str]]:
+        with (tmp_path / "others.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, names, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+        arguments = ["odd", str(tmp_path / "others.csv"), "--set", "shelf", "--scores", str(tmp_path / "scores.csv")]
+        if main([*arguments, "--json", *options]):
+            return []
+        with (tmp_path / "scores.csv").open(newline="") as file:
+            return [row["score"] for row in csv.DictReader(file)]
+
+    saved = str(tmp_path / "detector")
+    fitted = scores_of(["shelf", "age", "length", "depth"], "--method", "mahalanobis", "--save", saved)
+    assert scores_of(["depth", "age", "belongs", "length", "shelf"], "--detector", saved) == fitted
+    assert scores_of(["shelf", "age", "depth"], "--detector", saved) == []
+    message = "the detector was fitted to the columns age, length, depth; the table has no length."
+    assert message in capsys.readouterr().err
+    assert scores_of(["shelf", "age", "length", "depth"], "--detector", saved, "--columns", "age", "depth") == []
+    assert "the detector was fitted to the columns age, length, depth; got age, depth." in capsys.readouterr().err
+    description = tmp_path / "detector/estimator.json"
+    damaged = description.read_text().replace('["age", "length", "depth"]', '["age"]')
+    assert damaged != description.read_text()
+    description.write_text(damaged)
+    with pytest.raises(ValueError, match="names must be 3 names; got 1"):
+        SetAnomalyDetector.load(saved)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -296,6 +296,7 @@ SOME = [np.zeros((4, 2)), np.ones((3, 2)), np.ones((2, 2))]
         ),
         ({"encoder": "none"}, "encoder must be one of 'induced', 'self', 'elementwise'; got 'none'"),
         ({"max_iter": 0}, "max_iter must be at least 1; got 0"),
+        ({"device": "abacus"}, "device must be one that PyTorch has on this machine, such as 'cpu'; got 'abacus'"),
         ({"learning_rate": 0.0}, r"learning_rate must be above 0; got 0\.0"),
         ({"weight_decay": -1.0}, r"weight_decay must not be negative; got -1\.0"),
         ({"validation_fraction": 1.0}, r"validation_fraction must be between 0 and 1; got 1\.0"),

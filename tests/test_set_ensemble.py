@@ -9,10 +9,10 @@ import sklearn
 from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.utils.estimator_checks import check_estimator
 
-from picaset import SetClassifier, SetRegressor
+from picaset import SetClassifier, SetMeanEmbedding, SetRegressor, SetStatistics, SetVocabulary
 from picaset.estimators import set_ensemble, set_estimators
 from picaset.estimators.set_ensemble import FEATURES, NETWORK, calibrate, fit_weights, log_loss, squared_error
-from picaset.estimators.set_estimators import repeated_rows, split_folds
+from picaset.estimators.set_estimators import split_folds
 
 TINY = {"dim": 4, "num_heads": 2, "max_iter": 2, "random_state": 0}
 NETWORKS = {**TINY, "method": "network", "num_networks": 2}
@@ -205,21 +205,51 @@ def test_weights_that_make_no_sense_are_refused(weights, message):
         SetClassifier(**TINY).fit(*shifted_bags(), sample_weight=weights)
 
 
-def test_whole_weights_of_elements_are_repetitions_and_equal_ones_change_nothing():
-    assert repeated_rows(np.array([1.0, 0.0, 3.0])).tolist() == [0, 2, 2, 2]
-    assert repeated_rows(np.full(4, 0.3)).tolist() == [0, 1, 2, 3]
-    counts = np.bincount(repeated_rows(np.array([1.0, 2.5, 0.0, 0.4])), minlength=4)
-    assert counts[2] == 0
-    assert counts[1] > counts[0] > counts[3] > 0
-
-
-def test_elements_count_as_often_as_their_weights_say():
+@pytest.mark.parametrize("pool", ["picaso", "attention", "gated", "mean", "sum", "max", "witness"])
+def test_elements_count_as_often_as_their_weights_say(pool, tmp_path):
     bags, labels = shifted_bags(20)
+    weighted = [np.column_stack([bag, np.r_[2.0, np.ones(len(bag) - 3), 0.5, 0.0]]) for bag in map(with_two_more, bags)]
+    classifier = SetClassifier(pool, **NETWORKS, weight_column=3).fit(weighted, labels)
+    twice = [np.column_stack([bag[:, :3], 2 * bag[:, 3]])[:-1] for bag in weighted]
+    again = [np.vstack([bag[:1], bag]) for bag in twice]
+    for bag in again:
+        bag[:2, 3] /= 2
+    np.testing.assert_allclose(classifier.predict_proba(again), classifier.predict_proba(twice), atol=1e-6)
+    if pool != "sum":
+        np.testing.assert_allclose(classifier.predict_proba(weighted), classifier.predict_proba(twice), atol=1e-6)
+    np.save(tmp_path / "bag.npy", weighted[0])
+    np.testing.assert_allclose(
+        classifier.predict_proba([tmp_path / "bag.npy"]), classifier.predict_proba(weighted[:1]), atol=1e-5
+    )
+    for importance, bag in zip(classifier.element_importance(weighted), weighted, strict=True):
+        assert importance.sum() == pytest.approx(1)
+        assert importance[-1] == 0
+        assert importance.shape == (len(bag),)
+
+
+def with_two_more(bag):
+    return np.vstack([bag, bag[:1] + 1, bag[:1] - 50])
+
+
+def test_whole_weights_teach_what_repetitions_teach():
+    bags, labels = shifted_bags(20)
+    options = {**NETWORKS, "dropout": 0.0}
     weighted = [np.column_stack([bag, np.r_[2.0, np.ones(len(bag) - 1)]]) for bag in bags]
     repeated = [np.vstack([bag, bag[:1]]) for bag in bags]
-    first = SetClassifier(**NETWORKS, weight_column=3).fit(weighted, labels).predict_proba(weighted)
-    second = SetClassifier(**NETWORKS).fit(repeated, labels).predict_proba(repeated)
-    np.testing.assert_allclose(first, second, atol=0.02)  # dropout draws the elements in another order
+    first = SetClassifier(**options, weight_column=3).fit(weighted, labels).predict_proba(weighted)
+    second = SetClassifier(**options).fit(repeated, labels).predict_proba(repeated)
+    np.testing.assert_allclose(first, second, atol=1e-4)
+
+
+def test_a_set_whose_elements_all_have_weight_zero_is_empty(tmp_path):
+    bags, labels = shifted_bags(20)
+    weighted = [np.column_stack([bag, np.ones(len(bag))]) for bag in bags]
+    weighted[0][:, 3] = 0
+    classifier = SetClassifier(**NETWORKS, weight_column=3).fit(weighted, labels)
+    np.save(tmp_path / "bag.npy", weighted[0])
+    for sets in (weighted[:1], [tmp_path / "bag.npy"]):
+        assert np.isfinite(classifier.predict_proba(sets)).all()
+        assert np.allclose(classifier.element_importance(sets)[0], 1 / len(bags[0]))
 
 
 def test_missing_values_are_refused_or_replaced_by_the_mean():
@@ -326,7 +356,7 @@ def test_files_and_groups_work_in_grid_search(tmp_path):
     np.testing.assert_allclose(search.best_estimator_.predict_proba(paths), in_memory, atol=1e-5)
 
 
-class RowsAsSets(SetClassifier):
+class ClassifierOfRows(SetClassifier):
     """A classifier of rows, each of which becomes a set of one element: scikit-learn's checks pass arrays (n, D)."""
 
     def fit(self, X, y, sample_weight=None):
@@ -346,6 +376,34 @@ class RowsAsSets(SetClassifier):
         return super().predict(to_sets(self, X, "predict"))
 
 
+def of_rows(kind):
+    """Return a subclass for rows, each of which becomes a set of one element: scikit-learn's checks pass (n, D)."""
+
+    class RowsAsSets(kind):
+        def fit(self, X, y=None, **options):
+            return super().fit(to_sets(self, X, "fit"), y, **options)
+
+        def __sklearn_tags__(self):
+            tags = super().__sklearn_tags__()
+            tags.input_tags.two_d_array = True
+            return tags
+
+    def on_rows(name):
+        return lambda self, X: getattr(super(RowsAsSets, self), name)(to_sets(self, X, "predict"))
+
+    def partial_fit(self, X, y, *arguments, **options):
+        method = "predict" if getattr(self, "networks_", []) else "fit"
+        return super(RowsAsSets, self).partial_fit(to_sets(self, X, method), y, *arguments, **options)
+
+    for name in ("predict", "transform"):
+        if hasattr(kind, name):
+            setattr(RowsAsSets, name, on_rows(name))
+    if hasattr(kind, "partial_fit"):
+        RowsAsSets.partial_fit = partial_fit
+    RowsAsSets.__name__ = RowsAsSets.__qualname__ = f"{kind.__name__}OfRows"
+    return globals().setdefault(RowsAsSets.__name__, RowsAsSets)  # pickle looks classes up by name
+
+
 def to_sets(estimator, X, method):
     from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -355,23 +413,40 @@ def to_sets(estimator, X, method):
     return X[:, None, :]
 
 
+STEPS = "networks are trained by steps on random parts of the sets"
+FEW = {"dim": 4, "num_heads": 2, "max_iter": 1, "random_state": 0}
+CHECKED = {
+    "classifier, networks": ClassifierOfRows(
+        **{**FEW, "max_iter": 8}, method="network", num_networks=2, learning_rate=0.1
+    ),
+    "regressor": of_rows(SetRegressor)(**FEW),
+    "statistics": of_rows(SetStatistics)(),
+    "mean embedding": of_rows(SetMeanEmbedding)(10, random_state=0),
+    "vocabulary": of_rows(SetVocabulary)(5, random_state=0),
+}
+COLUMN = "a column of labels is refused: two dimensions mean several labels per set"
+OUTPUTS = "a column of targets is one of several outputs, and gives no warning"
+PARTS = "only networks learn from parts of the sets: partial_fit needs method='network'"
+BY_PARTS = dict.fromkeys(
+    ("check_fit_score_takes_y", "check_n_features_in_after_fitting", "check_estimators_partial_fit_n_features"), PARTS
+)
 EXPECTED_TO_FAIL = {
-    "check_sample_weight_equivalence_on_dense_data": "networks are trained by steps on random parts of the sets",
-    "check_supervised_y_2d": "a column of labels is refused: two dimensions mean several labels per set",
+    "classifier, networks": {"check_sample_weight_equivalence_on_dense_data": STEPS, "check_supervised_y_2d": COLUMN},
+    "regressor": {"check_supervised_y_2d": OUTPUTS, **BY_PARTS},
 }
 
 
 @pytest.mark.as_installed
 @pytest.mark.filterwarnings("ignore")
-def test_scikit_learn_checks_pass():
-    estimator = RowsAsSets(
-        method="network", num_networks=2, dim=4, num_heads=2, max_iter=8, learning_rate=0.1, random_state=0
-    )
-    results = check_estimator(estimator, expected_failed_checks=EXPECTED_TO_FAIL, on_fail=None)
+@pytest.mark.parametrize("name", CHECKED)
+def test_scikit_learn_checks_pass(name, monkeypatch):
+    monkeypatch.setattr(set_estimators, "INNER_FOLDS", 2)
+    results = check_estimator(CHECKED[name], expected_failed_checks=EXPECTED_TO_FAIL.get(name, {}), on_fail=None)
     failed = {
         result["check_name"]: str(result["exception"])[:200] for result in results if result["status"] == "failed"
     }
     assert failed == {}
+    assert sum(result["status"] == "passed" for result in results) > 25
 
 
 def test_the_saved_description_is_json(fitted, tmp_path):

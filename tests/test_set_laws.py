@@ -143,26 +143,29 @@ def test_large_scores_give_no_infinity_and_no_nan(case: Case):
 
 
 def with_parameters(case: Case, mask):
-    """Return the operator as a function of the elements and all its parameters."""
+    """Return the operator as a function of the elements and of all its parameters in one vector, and that vector."""
     operator = case.operator()
-    names, parameters = zip(*operator.named_parameters(), strict=True) if list(operator.parameters()) else ((), ())
+    parameters = dict(operator.named_parameters())
 
-    def function(elements, *values):
-        output = functional_call(operator, dict(zip(names, values, strict=True)), (elements, mask))
+    def function(elements, vector):
+        values = vector.split([value.numel() for value in parameters.values()])
+        named = {name: part.view_as(parameters[name]) for name, part in zip(parameters, values, strict=True)}
+        output = functional_call(operator, named, (elements, mask))
         return output[mask] if case.kind == "encoder" else output
 
-    return function, [parameter.detach().clone().requires_grad_() for parameter in parameters]
+    vector = torch.cat([value.detach().flatten() for value in parameters.values()] or [torch.empty(0)])
+    return function, vector.double().requires_grad_(bool(parameters))
 
 
 @every_operator
 def test_gradients_are_right_for_elements_and_parameters(case: Case):
     elements, mask = draw_sets([4, 1, 0, 3], seed=1).padded()
-    function, parameters = with_parameters(case, mask)
-    assert gradcheck(function, (elements.requires_grad_(), *parameters), fast_mode=True)
+    function, vector = with_parameters(case, mask)
+    assert gradcheck(function, (elements.requires_grad_(), vector), fast_mode=True)
 
 
 @every_operator
 def test_second_derivatives_are_right(case: Case):
     elements, mask = draw_sets([3, 0, 2], seed=2).padded()
-    function, parameters = with_parameters(case, mask)
-    assert gradgradcheck(function, (elements.requires_grad_(), *parameters), fast_mode=True)
+    function, vector = with_parameters(case, mask)
+    assert gradgradcheck(function, (elements.requires_grad_(), vector), fast_mode=True)

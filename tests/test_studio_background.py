@@ -140,12 +140,14 @@ def test_a_worker_that_dies_is_replaced_and_its_job_is_told():
             with pytest.raises(RuntimeError, match=words):
                 await worker.submit("fit", job)
         assert await worker.submit("fit", 3) == 3
-        worker.thread = start_thread(lambda: None, name="dead")
-        worker.thread.join()
-        assert await worker.submit("fit", 4) == 4
+        assert await dead.submit("fit", 4) == 4
 
+    dead = Worker(run, ["fit"], seconds=5)
+    dead.thread = start_thread(lambda: None, name="dead")
+    dead.thread.join()
     asyncio.run(ask_all())
     worker.close()
+    dead.close()
 
 
 def test_closing_refuses_at_once_what_runs_and_what_waits():

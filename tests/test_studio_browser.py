@@ -106,6 +106,7 @@ def test_points_are_added_moved_sprayed_and_erased_with_the_mouse(cluster):
         assert not is_drawn(cluster, "#board", left, top)
         click_board(cluster, left, top)
         assert is_drawn(cluster, "#board", left, top)
+    expect(cluster.locator("#cards")).not_to_contain_text("Add at least two points.")
     assert number_of_points(cluster) == 4
     settled(cluster)
     before = likelihood(cluster, "scikit-learn")
@@ -256,6 +257,23 @@ def test_the_cascade_is_shown_step_by_step(cluster):
     expect(cluster.locator("#step-shown")).to_have_text("0 (start)")
     expect(cluster.locator("#step-shown")).to_have_text("2 of 2")
     expect(cluster.locator("#play")).to_have_text("Play")
+
+
+def test_the_cascade_plays_once_when_it_is_first_seen(browser, address):
+    context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="no-preference")
+    page = context.new_page()
+    page.goto(address)
+    expect(page.locator("#film figure")).to_have_count(3)
+    expect(page.locator("#play")).to_have_text("Play")
+    page.locator("#cascade").scroll_into_view_if_needed()
+    expect(page.locator("#play")).to_have_text("Stop")
+    expect(page.locator("#step-shown")).to_have_text("2 of 2")
+    expect(page.locator("#play")).to_have_text("Play")
+    page.mouse.wheel(0, -5000)
+    page.locator("#cascade").scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    expect(page.locator("#play")).to_have_text("Play")
+    context.close()
 
 
 def test_result_and_picture_can_be_taken_away(cluster):

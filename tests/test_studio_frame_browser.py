@@ -98,6 +98,8 @@ def test_a_room_whose_script_does_not_come_is_told_and_can_be_opened_later(page,
 
 def test_faces_that_cannot_be_had_leave_the_set_and_what_is_said_of_it_as_they_were(page, address):
     page.goto(f"{address}/#odd")
+    page.wait_for_selector(".face")
+    page.check("#odd-reveal")
     expect(page.locator("#odd-verdict")).to_contain_text("predicts")
     page.select_option("#odd-source", "celeba")
     expect(page.locator(".notice")).to_contain_text("CelebA cannot be read: ")

@@ -40,18 +40,23 @@ def face_scores(page) -> list[float]:
     return [float(text.removeprefix("◆ ")) for text in shown]
 
 
-def test_the_most_suspicious_face_is_framed_and_the_truth_is_told_when_it_is_revealed(odd):
+def test_predictions_and_solution_are_shown_after_a_guess_and_the_score_is_kept(odd):
     scores = face_scores(odd)
     assert len(scores) == 8
     assert sum(scores) == pytest.approx(1, abs=0.05)
     top = scores.index(max(scores))
-    expect(odd.locator("#odd-faces .face").nth(top)).to_have_class(re.compile("suspected"))
-    expect(odd.locator("#odd-verdict")).to_contain_text(f"Generalized PICASO predicts face {top + 1}")
+    expect(odd.locator("#odd-verdict")).to_have_text("Which face does not belong? Click it.")
+    expect(odd.locator(".face-score >> visible=true")).to_have_count(0)
     assert odd.locator(".is-odd").count() == 0
-    odd.check("#odd-reveal")
-    expect(odd.locator(".is-odd")).to_have_count(1)
-    expect(odd.locator(".is-odd .solution")).to_have_text("odd one out: has neither")
+    odd.get_by_label(f"Choose face {top + 1} as the odd one").click()
+    expect(odd.locator("#odd-verdict")).to_contain_text(f"You chose face {top + 1}: ✓ correct.")
+    expect(odd.locator("#odd-verdict")).to_contain_text(f"Generalized PICASO predicts face {top + 1}")
     expect(odd.locator("#odd-verdict")).to_contain_text("All but the odd one have bushy eyebrows and mouth open.")
+    expect(odd.locator("#odd-score")).to_contain_text("Correct of 1 guessed: you 1, Generalized PICASO 1")
+    expect(odd.locator(".face-score >> visible=true").first).to_be_visible()
+    expect(odd.locator("#odd-faces .face").nth(top)).to_have_class(re.compile("suspected"))
+    expect(odd.locator(".is-odd")).to_have_count(1)
+    expect(odd.locator(".is-odd .solution")).to_have_text("your guess; odd one out: has neither")
     expect(odd.locator('[data-name="sa-gpb"] .score')).to_contain_text("✓ correct")
     odd.locator(".is-odd").get_by_label(re.compile("Remove")).click()
     expect(odd.locator("#odd-verdict")).to_contain_text("No face is odd: each has bushy eyebrows or mouth open.")
@@ -59,6 +64,23 @@ def test_the_most_suspicious_face_is_framed_and_the_truth_is_told_when_it_is_rev
     odd.click("#odd-new")
     expect(odd.locator("#odd-reveal")).not_to_be_checked()
     expect(odd.locator(".is-odd")).to_have_count(0)
+    scored(odd)
+    odd.check("#odd-reveal")
+    right = odd.locator("#odd-faces .face").evaluate_all(
+        "(faces) => faces.findIndex((face) => face.matches('.is-odd'))"
+    )
+    odd.uncheck("#odd-reveal")
+    odd.get_by_label(f"Choose face {2 if right == 0 else 1} as the odd one").click()
+    expect(odd.locator("#odd-verdict")).to_contain_text("✗ wrong.")
+    expect(odd.locator("#odd-score")).to_contain_text("Correct of 2 guessed: you 1, ")
+
+
+def test_a_guess_in_a_set_without_a_single_odd_face_does_not_count(odd):
+    odd.click('[data-add="odd"]')
+    expect(odd.locator(".face")).to_have_count(9)
+    odd.get_by_label("Choose face 1 as the odd one").click()
+    expect(odd.locator("#odd-verdict")).to_contain_text("the guess does not count")
+    expect(odd.locator("#odd-score")).to_be_empty()
 
 
 def test_faces_are_swapped_added_and_removed_and_scored_anew(odd):
@@ -130,7 +152,7 @@ def pixels_after(page, before: str, selector: str = "#view-picture") -> str:
 def test_a_toy_is_turned_with_keys_and_by_dragging_and_named_anew(viewpoints):
     before = pixels(viewpoints, "#view-picture")
     viewpoints.focus("#view-dial")
-    for _ in range(6):
+    for _ in range(4):  # from 20 degrees
         viewpoints.keyboard.press("ArrowRight")
     expect(viewpoints.locator("#view-dial")).to_have_attribute("aria-valuenow", "60")
     expect(viewpoints.locator("#view-place")).to_have_text(
@@ -159,7 +181,7 @@ def test_a_toy_is_turned_with_keys_and_by_dragging_and_named_anew(viewpoints):
         odds = [float(text) for text in card.locator(".odds .number").all_inner_texts()]
         assert sum(odds) == pytest.approx(1, abs=0.03)
         said = card.locator(".odds .chosen span").first.inner_text()
-        assert card.locator(".badge").inner_text() == ("✓ truck" if said == "truck" else f"✗ {said}")
+        assert card.locator(".badge").inner_text() == ("✓ animal" if said == "animal" else f"✗ {said}")
 
 
 def test_a_whole_turn_counts_who_is_right_at_familiar_and_at_novel_views(viewpoints):

@@ -48,7 +48,7 @@ def test_a_table_of_smoke_runs_says_so_and_calls_nothing_the_best(tmp_path):
     shutil.copytree(RECORDS / run.name, run)
     with studio(tmp_path) as found:
         tables = found.client.get("/api/runs/tables").json()
-        assert tables["about"] == "From 1 finished runs, profile quick."
+        assert tables["about"] == "From 1 finished run."
         assert any(cell["best"] for row in tables["tables"][0]["rows"] for cell in row)
         config = json.loads((run / "config.json").read_text())
         (run / "config.json").write_text(json.dumps(config | {"profile": "smoke"}))

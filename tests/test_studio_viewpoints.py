@@ -35,10 +35,13 @@ def toy():
     return render_toy(3, 2, Grid(elevations=(3,), azimuths=(7,), lightings=(1,)), seed=SEED)
 
 
-def test_the_picture_is_the_toy_as_it_is_rendered(here, toy):
+def test_the_picture_shows_what_the_networks_see_with_four_times_the_pixels_per_side(here, toy):
     answer = here.client.get("/api/viewpoints/picture", params=VIEW)
     assert answer.headers["content-type"] == "image/png"
-    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(answer.content))), toy[0, 0].numpy())
+    picture = np.array(Image.open(io.BytesIO(answer.content)), dtype=float)
+    assert picture.shape == (192, 192)
+    difference = picture.reshape(48, 4, 48, 4).mean(axis=(1, 3)) - toy[0, 0].numpy()
+    assert np.abs(difference).mean() < 4  # of 255: noise, and edges that are sampled otherwise
 
 
 @pytest.mark.parametrize(("model", "kind"), [("pb3", Picaso), ("ours", ViewClassifier)])

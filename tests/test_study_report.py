@@ -52,7 +52,9 @@ def runs(row: str, *novel: float, split: str = "azimuth") -> list[Record]:
 def verdict_of(records: list[Record]) -> str:
     table = claims_table(records)
     return next(
-        row[5].found for row in table.rows if row[0].found == "Toys: PB3 is above Set Transformer at novel azimuths"
+        row[5].found
+        for row in table.rows
+        if row[0].found == "Toys: three steps (PB3) are above Set Transformer at novel azimuths"
     )
 
 

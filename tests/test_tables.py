@@ -115,6 +115,8 @@ def test_an_unknown_column_is_refused_with_those_that_exist(tmp_path):
 def test_an_unknown_suffix_a_missing_file_and_other_formats_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"must end in one of .csv, .*; got '.xls'"):
         read_table(tmp_path / "points.xls")
+    with pytest.raises(ValueError, match=r"is a folder; expected a file that ends in one of \.csv"):
+        read_table(tmp_path)
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_table(tmp_path / "points.csv")
     (tmp_path / "points.csv").write_bytes(b"x,y\n1,\x81\n")

@@ -93,7 +93,7 @@ def test_compiled_code_keeps_the_fast_kernels():
     for name in ("PicasoPool", "InducedSelfAttention"):
         torch.compiler.reset()
         (case,) = (case for case in OPERATORS if case.name == name)
-        torch.compile(case.operator(torch.float32), fullgraph=True, backend=remember)(*example([7, 1, 5]))
+        torch.compile(case.operator(torch.float32), fullgraph=True, backend=remember)(*example([70_000, 1, 5]))
     targets = {str(node.target) for graph in graphs for node in graph.graph.nodes}
     assert {"picaset.steps", "picaset.attention"} <= targets
 

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import tyro
 from rich.table import Table as PrintedTable
 
+from picaset.checks import check_device
 from picaset.extras import require
 from picaset.tables.table import read_table
 from picaset.terminal import Terminal, say
+from picaset.threads import SMALL, few_threads
 
 MAX_PRINTED = 20
 """Largest number of sets that are printed."""
@@ -56,6 +58,8 @@ class Classify:
     """Number of folds of the cross-validation."""
     drop_missing: bool = False
     """Drop rows with missing values instead of raising an error."""
+    device: str = "cpu"
+    """Device of the networks, such as cuda."""
     seed: int = 0
     """Random seed."""
     json: bool = False
@@ -64,16 +68,25 @@ class Classify:
     def run(self) -> int:
         self.check()
         require("sklearn", extra="estimators", purpose="picaset classify")
-        from picaset.estimators.classified_table import describe_sets, predict, read_features, write_importance
+        from threadpoolctl import threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
+
         from picaset.tables.example_samples import example_samples
 
         table = example_samples() if self.file is None else read_table(self.file)
+        size = table.num_rows * len(table.columns)
+        with few_threads(size), threadpool_limits(1 if size <= SMALL else None):
+            return self.run_with(table)
+
+    def run_with(self, table: Any) -> int:
+        """Learn from a table or predict it, and print the result."""
+        from picaset.estimators.classified_table import describe_sets, predict, read_features, write_importance
+
         result = dict[str, Any]()
         rows: Any = None
         predictions: Any = None
         targets: Any = None
         if self.model is not None:
-            estimator = load_model(self.model)
+            estimator = load_model(self.model).set_params(device=self.device)
             columns = self.columns or tuple(getattr(estimator, "feature_names_in_", ()))
         else:
             model, labelled = self.learn(table)
@@ -94,8 +107,18 @@ class Classify:
         if self.json:
             say(json.dumps(result | {"features": list(columns), "predictions": entries}))
         else:
-            self.print_result(result, entries, columns)
+            self.print_result(result, entries, columns, self.notes(table, rows))
         return 0
+
+    def notes(self, table: Any, rows: Any) -> list[str]:
+        """Return what was left out of a table."""
+        notes = list[str]()
+        if dropped := table.num_rows - len(rows.rows):
+            notes.append(f"{dropped} row{'s' * (dropped > 1)} with missing values left out")
+        used = {*rows.columns, self.set, self.target, self.group}
+        if ignored := [name for name in table.columns if name not in used]:
+            notes.append(f"columns that are not features: {', '.join(ignored)}")
+        return notes
 
     def learn(self, table: Any) -> Any:
         """Cross-validate and fit a model, and save and draw it."""
@@ -114,7 +137,10 @@ class Classify:
         kind = SetClassifier if labelled.is_classification else SetRegressor
         verbose = not self.json and Terminal().is_terminal
         model = validate_and_fit(
-            labelled, kind(random_state=self.seed, verbose=verbose), num_folds=self.folds, seed=self.seed
+            labelled,
+            kind(device=self.device, random_state=self.seed, verbose=verbose),
+            num_folds=self.folds,
+            seed=self.seed,
         )
         if self.save is not None:
             model.estimator.save(self.save)
@@ -133,6 +159,7 @@ class Classify:
             raise ValueError("give either --target, the column to learn, or --model, a saved model to predict with.")
         if self.model is not None and (self.predict is not None or self.save is not None or self.plot is not None):
             raise ValueError("--model predicts FILE itself; it goes with none of --predict, --save and --plot.")
+        check_device(self.device, caller="picaset classify")
         if self.folds < 2:
             raise ValueError(f"--folds must be at least 2; got {self.folds}.")
         for name, path, suffixes in (("rows", self.rows, (".csv",)), ("plot", self.plot, PLOT_SUFFIXES)):
@@ -143,14 +170,20 @@ class Classify:
         if self.plot is not None:
             require("matplotlib", extra="experiments", purpose="--plot")
 
-    def print_result(self, result: dict[str, Any], entries: list[dict[str, Any]], columns: Any) -> None:
+    def print_result(
+        self, result: dict[str, Any], entries: list[dict[str, Any]], columns: Any, notes: list[str]
+    ) -> None:
         console = Terminal()
         console.print(f"{len(entries)} sets, features {', '.join(columns)}")
+        for note in notes:
+            console.print(f"note: {note}")
         for name, (mean, deviation) in result.get("scores", {}).items():
             console.print(f"{name}: {mean:.3f} +- {deviation:.3f} over {self.folds} folds")
         if "members" in result:
             weights = (f"{name} {weight:.2f}" for name, weight in result["members"].items() if name != "ensemble")
-            console.print(f"weights of the members: {', '.join(weights)}")
+            console.print(f"weights of the members, in log-odds: {', '.join(weights)}")
+            if self.predict is None:
+                console.print("predictions are those of the folds in which the set was held out")
         table = PrintedTable()
         for name in entries[0]:
             table.add_column(name, justify="right" if name in ("rows", "probability", "importance") else "left")

@@ -63,7 +63,8 @@ class Cluster:
     parameters: Path | None = None
     """Write the mixtures to this .json or .csv file."""
     plot: Path | None = None
-    """Draw points and components to this .png, .svg or .pdf file; of many columns, the two that separate best."""
+    """Draw points and components to this .png, .svg or .pdf file; of many columns, the two that separate best, of one a
+    histogram with the density."""
     compare: bool = False
     """Also fit scikit-learn's GaussianMixture with ten initializations, and compare."""
     drop_missing: bool = False
@@ -99,8 +100,6 @@ class Cluster:
             clustered = cluster_table(
                 read_table(path), estimator, columns=self.columns, set_column=self.set, drop_missing=self.drop_missing
             )
-        if self.plot is not None and len(clustered.columns) == 1:
-            raise ValueError(f"--plot draws two columns; got only {clustered.columns[0]}.")
         if self.labels is not None:
             clustered.write_labels(self.labels)
         if self.parameters is not None:
@@ -174,7 +173,7 @@ def draw(clustered: Any, path: Path) -> list[str]:
     means = [mixture.means_ for mixture in clustered.mixtures[:MAX_PANELS]]
     covariances = [mixture.covariance_matrices() for mixture in clustered.mixtures[:MAX_PANELS]]
     notes = [f"the figure shows the first {MAX_PANELS} sets"] if count > MAX_PANELS else []
-    axes = [0, 1]
+    axes = list(range(len(clustered.columns)))
     if len(clustered.columns) > 2:
         axes = list(separating_columns(means, covariances))
         names = [clustered.columns[axis] for axis in axes]
@@ -183,8 +182,11 @@ def draw(clustered: Any, path: Path) -> list[str]:
     for index, (centres, matrices) in enumerate(zip(means, covariances, strict=True)):
         members = clustered.members[index]
         title = clustered.sets[index] if count > 1 else f"{clustered.num_points:,} points"
-        matrices = matrices[:, axes][:, :, axes]
-        panels.append(Panel(title, clustered.points[members][:, axes], labels[members], centres[:, axes], matrices))
+        matrices, mixture = matrices[:, axes][:, :, axes], clustered.mixtures[index]
+        widths: list[float] = mixture.noise_widths_[axes].tolist()
+        background = mixture.noise_weight_ / math.prod(widths)
+        points = clustered.points[members][:, axes]
+        panels.append(Panel(title, points, labels[members], centres[:, axes], matrices, mixture.weights_, background))
     draw_mixtures(panels, [clustered.columns[axis] for axis in axes], path)
     return notes
 

@@ -10,6 +10,7 @@ import torch
 import tyro
 from torch import Tensor
 
+from picaset.checks import check_device
 from picaset.files import atomic_write
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.large.stream import stream
@@ -43,18 +44,21 @@ class Pool:
     """Also write the prediction to this .npy file."""
     chunk: int | None = None
     """Number of elements in memory at a time."""
+    device: str = "cpu"
+    """Device of the network, such as cuda."""
     json: bool = False
     """Print the prediction as one JSON line, and nothing else."""
 
     @torch.no_grad()
     def run(self) -> int:
-        network = read_network(self.checkpoint)
+        check_device(self.device, caller="picaset pool")
+        network = read_network(self.checkpoint).to(self.device)
         bar = not self.json and Terminal(stderr=True).is_terminal
         try:
             result = stream(network, self.file, self.chunk, transform=self.check_finite, progress=bar)
         except (TypeError, RuntimeError) as error:
             raise ValueError(str(error)) from None
-        prediction = to_rows(result)
+        prediction = to_rows(result).cpu()
         if self.out is not None:
             with atomic_write(self.out) as unfinished, unfinished.open("wb") as written:
                 np.save(written, prediction.numpy())

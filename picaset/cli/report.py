@@ -75,7 +75,7 @@ def write_and_print(
         console = Terminal(width=1000)  # a pipe has no width to fit into
     console.print(origin)
     for name in [*names, *([OTHERS] if report.tables[OTHERS] else [])]:
-        if not report.tables[name]:
+        if not report.tables[name] and len(names) == 1:  # asked for by name
             console.print(f"{name}: none of these runs belongs to it")
         for table in report.tables[name]:
             table.print(console)

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -11,7 +11,7 @@ from picaset.lab.data.folders import use_data_root
 from picaset.lab.experiments import Profile, experiment
 from picaset.lab.tasks.plugins import import_from
 from picaset.lab.training.experiment import Experiment
-from picaset.lab.training.loop import Launch, is_first_process, resume, start
+from picaset.lab.training.loop import Launch, StoppedError, is_first_process, resume, start
 from picaset.lab.training.run_directory import RunDirectory, run_name
 from picaset.terminal import say
 
@@ -80,17 +80,12 @@ class Train:
             silent=self.json,
             tensorboard=self.tensorboard,
         )
-        if self.resume is not None:
-            path = self.resume
-            result = resume(path, **options)
-        else:
-            chosen = self.build_experiment()
-            path = self.out / run_name(chosen.name, chosen.profile, chosen.training.seed)
-            if is_first_process():
-                RunDirectory.check_new(path)  # before generating data, which may take minutes
-                if not self.json:
-                    say(f"{chosen.name}: {chosen.task.describe_data()}")
-            result = start(chosen, path, **options)
+        try:
+            path, result = self.train(options)
+        except StoppedError as stopped:
+            if self.name is None or ":" not in self.name:
+                raise
+            raise StoppedError(str(stopped).replace("picaset train", f"picaset train {self.name}")) from None
         if not is_first_process():  # only one of the processes prints
             return 0
         if self.json:
@@ -98,6 +93,18 @@ class Train:
         else:
             say(f"{path}: best score {result['best_score']:.4f} after {result['seconds']:.0f} s")
         return 0
+
+    def train(self, options: Launch) -> tuple[Path, dict[str, Any]]:
+        """Start or resume the run; return its directory and its result."""
+        if self.resume is not None:
+            return self.resume, resume(self.resume, **options)
+        chosen = self.build_experiment()
+        path = self.out / run_name(chosen.name, chosen.profile, chosen.training.seed)
+        if is_first_process():
+            RunDirectory.check_new(path)  # before generating data, which may take minutes
+            if not self.json:
+                say(f"{chosen.name}: {chosen.task.describe_data()}")
+        return path, start(chosen, path, **options)
 
     def build_experiment(self) -> Experiment:
         if self.config is not None:

@@ -15,8 +15,8 @@ from picaset.terminal import say
 class TrainClusterer:
     """Train a network for AmortizedMixture on simulated mixtures, and register it.
 
-    Needed for points with other than two coordinates, or for more than eight components. After Ctrl-C, the same command
-    resumes the training.
+    Only for AmortizedMixture(init="network"), with other than two coordinates or more than eight components. After
+    Ctrl-C, the same command resumes the training.
 
     Examples:
         picaset train-clusterer --coordinates 3 --components 6 --profile smoke --out runs

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from picaset.checks import check_choice, check_positive
-from picaset.estimators.base import FILE, describe_estimator, read_estimator
+from picaset.estimators.base import FILE, check_parameters, check_usable, describe_estimator, read_estimator
 from picaset.estimators.batched_em import (
     Covariance,
     FitResult,
@@ -70,7 +70,7 @@ class LearnedMixture(TypedDict):
     covariances_: Numbers
     noise_widths_: list[float]
     noise_weight_: float
-    covariance_type_: str
+    covariance_type_: Covariance
     lower_bound_: float
     n_iter_: int
     converged_: bool
@@ -325,6 +325,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         path = Path(directory) / FILE
         parameters, learned = read_estimator(path, name=cls.__name__, schema=LearnedMixture)
         try:
+            check_parameters(cls, parameters)
             mixture = cls(**parameters)
             for name in LearnedMixture.__required_keys__:
                 value = learned[name]
@@ -332,8 +333,9 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             if "bic_by_components_" in learned:
                 mixture._set_criterion(dict(learned["bic_by_components_"]))
             mixture.n_components_, mixture.n_features_in_ = mixture.means_.shape
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{path} does not fit a {cls.__name__}: {error}.") from None
+        check_usable(mixture, Path(directory), lambda: [mixture.score_samples(mixture.means_), mixture.weights_])
         return mixture
 
     def _options(self, num_columns: int) -> SearchOptions:

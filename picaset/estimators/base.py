@@ -4,13 +4,14 @@ A saved estimator is a folder of JSON and safetensors. It contains no pickle, so
 be loaded without executing its code.
 
     DIRECTORY/config.json, model.safetensors    the network; see :class:`PretrainedNetwork`
-    DIRECTORY/estimator.json                    format, estimator, its parameters, fitted attributes
+    DIRECTORY/estimator.json                    format, its version, estimator, its parameters, fitted attributes
 """
 
 import inspect
 import json
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NotRequired, TypedDict, TypeVar, cast, get_type_hints
 
@@ -24,9 +25,13 @@ from picaset.pretrained import PretrainedNetwork, check_magnitude
 Floats = NDArray[np.float64]
 FILE = "estimator.json"
 FORMAT = "picaset-estimator"
+FORMAT_VERSION = 2
+"""Version that is written; version 1, of picaset 0.1, had no number."""
 PAIRS = "pairs"
 """Key under which a dictionary is saved as a list of pairs, since its keys may be numbers."""
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+TRIAL_SIZE = 5
+"""Number of elements of the set for which an estimator predicts when it is loaded."""
 
 Estimator = TypeVar("Estimator", bound="SetNetworkEstimator")
 
@@ -67,9 +72,11 @@ class SetNetworkEstimator(BaseEstimator):
                 raise ValueError("mean and scale must have the same length, and scale must be positive")
             estimator.n_features_in_ = len(estimator.mean_)
             network_sizes = estimator._restore_state(learned)
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
             raise ValueError(f"{path} does not fit a {cls.__name__}: {error}.") from None
         estimator._load_networks(Path(directory), learned, network_sizes)
+        elements = np.random.default_rng(0).normal(size=(TRIAL_SIZE, estimator.n_features_in_))
+        check_usable(estimator, Path(directory), lambda: estimator._predict_trial(elements))
         return estimator
 
     @classmethod
@@ -95,6 +102,10 @@ class SetNetworkEstimator(BaseEstimator):
 
     def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
         """Set the attributes that ``_fitted_state`` returned; return the input and output sizes of the network."""
+        raise NotImplementedError
+
+    def _predict_trial(self, elements: Floats) -> Any:
+        """Return the numbers predicted for a set of standardized elements."""
         raise NotImplementedError
 
     def _fit_standardization(self, rows: Floats) -> None:
@@ -147,7 +158,9 @@ def describe_estimator(estimator: Any, learned: dict[str, Any]) -> str:
         if isinstance(value, dict):
             parameters[name] = {PAIRS: list(cast(dict[Any, Any], value).items())}
     name = type(estimator).__name__
-    description = dict(format=FORMAT, estimator=name, parameters=parameters, learned=learned)
+    description = dict(
+        format=FORMAT, format_version=FORMAT_VERSION, estimator=name, parameters=parameters, learned=learned
+    )
     try:
         return json.dumps(description, default=to_python_number) + "\n"
     except TypeError as error:
@@ -164,6 +177,11 @@ def read_estimator(path: Path, *, name: str, schema: Any = None) -> tuple[dict[s
     description = read_json(path)
     if description.get("format") != FORMAT:
         raise ValueError(f'{path} is not the description of an estimator: "format" must be "{FORMAT}".')
+    if (version := description.get("format_version", 1)) not in range(1, FORMAT_VERSION + 1):
+        raise ValueError(
+            f"{path} has format version {shown(version)}; this picaset reads versions 1 to {FORMAT_VERSION}. Install "
+            "the picaset that wrote it."
+        )
     if (saved_name := description.get("estimator")) != name:
         found = shown(saved_name).strip("'")
         raise ValueError(f"{name}.load: {path} describes a {found}; load it with {found}.load.")
@@ -194,6 +212,39 @@ class Learned(TypedDict):
     one_number: NotRequired[bool]
     classes: NotRequired[list[str | int | float | bool]]
     dtype: NotRequired[str]
+    num_labels: NotRequired[int]
+    num_networks: NotRequired[int]
+    report: NotRequired[dict[str, Any]]
+    per_row: NotRequired[bool]
+    fill: NotRequired[list[float] | None]
+    names: NotRequired[list[str] | None]
+    weights: NotRequired[dict[str, list[float]]]
+    offset: NotRequired[float]
+
+
+def check_finite(predicted: Floats, *, caller: str) -> Floats:
+    """Return what was predicted; NaN and infinity are an error."""
+    if not np.isfinite(predicted).all():
+        raise ValueError(
+            f"{caller}: a prediction is NaN or infinite. The sets are too far from those in fit, or the saved weights "
+            "were changed."
+        )
+    return predicted
+
+
+def check_usable(estimator: Any, directory: Path, predict: Callable[[], Any]) -> None:
+    """Raise unless a loaded estimator predicts finite numbers: files may have valid values that do not fit together."""
+    name = type(estimator).__name__
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+            predicted = np.asarray(predict(), dtype=float)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {shown(str(error))[1:-1]}"
+        raise ValueError(
+            f"{directory} does not hold a {name} that predicts ({reason}). Fit and save it again."
+        ) from None
+    if not np.isfinite(predicted).all():
+        raise ValueError(f"{directory} holds a {name} that predicts NaN or infinity. Fit and save it again.")
 
 
 def check_parameters(kind: type, parameters: dict[str, Any]) -> None:

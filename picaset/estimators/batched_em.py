@@ -6,8 +6,9 @@ sufficient statistics of a component are sums of f weighted by its responsibilit
     log pi_k N(x_n; mu_k, Sigma_k) = a_k . f(x_n)        (R_k, sum r x, sum r x x^T) = sum_n w_n r_kn f(x_n)
 
 A step is two matrix products, a softmax, and a Cholesky factorization for each component. Spherical and diagonal
-covariances need the squares of the coordinates only; tied and full ones need all products. A uniform background is one
-more component, whose density does not depend on x. Products of large coordinates lose precision, so points must be
+covariances need the squares of the coordinates only; full ones need all products, and tied ones need them once for all
+components, because the quadratic form and the sum of the scatter matrices are the same for all. A uniform background is
+one more component, whose density does not depend on x. Products of large coordinates lose precision, so points must be
 standardized: zero mean and unit variance in every column.
 
 Dimensions:  B sets   N points (padded)   S mixtures of a set   K components   D coordinates   F features
@@ -60,20 +61,20 @@ class Points(NamedTuple):
 
     Shapes:
         features          (B, F, N)    zero for padding
-        weighted          (B, F, N)    features times the weights of the points
+        weights           (B, N)       zero for padding
         log_background    (B,)         log-density of the uniform background
         relative_scales   (B, D)       squared scale of each column, relative to their mean; for spherical covariances
     """
 
     features: Float[Tensor, "B F N"]
-    weighted: Float[Tensor, "B F N"]
+    weights: Float[Tensor, "B N"]
     log_background: Float[Tensor, " B"]
     relative_scales: Float[Tensor, "B D"]
 
     @property
     def totals(self) -> Float[Tensor, " B"]:
         """Total weight of the points of each set."""
-        return self.weighted[:, 0].sum(dim=1)
+        return self.weights.sum(dim=1)
 
     def of_sets(self, sets: Int[Tensor, " b"] | slice) -> "Points":
         """Return the features of some of the sets."""
@@ -95,13 +96,12 @@ def pairs(dim: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def products(points: Float[Tensor, "B N D"], covariance: Covariance) -> Float[Tensor, "B F N"]:
     """Return the features of standardized points, without the effect of padding."""
-    coordinates = points.transpose(1, 2)
+    coordinates = points.transpose(1, 2).contiguous()
     if is_axis_aligned(covariance):
-        quadratic = coordinates.square()
-    else:
-        rows, columns, _ = pairs(points.shape[2])
-        quadratic = coordinates[:, rows] * coordinates[:, columns]
-    return torch.cat([torch.ones_like(coordinates[:, :1]), coordinates, quadratic], dim=1)
+        quadratic = [coordinates.square()]
+    else:  # in the order of ``pairs``
+        quadratic = [coordinates[:, row : row + 1] * coordinates[:, row:] for row in range(points.shape[2])]
+    return torch.cat([torch.ones_like(coordinates[:, :1]), coordinates, *quadratic], dim=1)
 
 
 def point_features(
@@ -113,16 +113,16 @@ def point_features(
     relative_scales: Float[Tensor, "B D"] | None = None,
 ) -> Points:
     """Compute the features of standardized points, of which those of weight zero are padding."""
-    features = products(points, covariance)
-    weighted = features
-    if weights is not None:
-        features = features * (weights > 0)[:, None]
-        weighted = features * weights[:, None]
+    if weights is None:
+        weights = torch.ones_like(points[..., 0])
+    present = weights > 0
+    features = products(points * present[..., None], covariance)
+    features[:, 0] = present
     if log_background is None:
         log_background = points.new_zeros(len(points))
     if relative_scales is None:
         relative_scales = torch.ones_like(points[:, 0])
-    return Points(features, weighted, log_background, relative_scales)
+    return Points(features, weights, log_background, relative_scales)
 
 
 def cholesky(covariances: Float[Tensor, "*batch D D"]) -> Float[Tensor, "*batch D D"]:
@@ -167,7 +167,7 @@ class Expectation(NamedTuple):
     """Result of the E step.
 
     Shapes:
-        responsibilities  (B, S, L, N)    sum to one over the components
+        responsibilities  (B, S, L, N)    sum to the weight of the point over the components
         log2_densities    (B, S, N)       log2 density of each point
     """
 
@@ -176,28 +176,50 @@ class Expectation(NamedTuple):
 
     def log_likelihood(self, points: Points) -> Float[Tensor, "B S"]:
         """Return the average natural log-likelihood over the points of each set."""
-        weights = points.weighted[:, :1]
-        return (self.log2_densities * weights).sum(dim=2) / (LOG2_E * weights.sum(dim=2))
+        return (self.log2_densities * points.weights[:, None]).sum(dim=2) / (LOG2_E * points.totals[:, None])
 
 
 def e_step(points: Points, mixtures: Mixtures, covariance: Covariance) -> Expectation:
     """Return responsibilities and the log2 density of each point."""
     coefficients = log2_coefficients(mixtures, covariance, points.log_background)
     sets, count, components, _ = coefficients.shape
-    scores = (coefficients.flatten(1, 2) @ points.features).view(sets, count, components, -1)
+    num_linear = num_separate_features(points, covariance)
+    features = points.features[:, :num_linear]
+    scores = (coefficients[..., :num_linear].flatten(1, 2) @ features).view(sets, count, components, -1)
+    if covariance == "tied":
+        shared = coefficients[:, :, 0, num_linear:] @ points.features[:, num_linear:]
+        scores[:, :, : mixtures.means.shape[2]] += shared[:, :, None]
     largest = scores.amax(dim=2, keepdim=True)
     # Smaller powers contribute nothing, and arithmetic on subnormal numbers is slow.
     lowest = math.log2(torch.finfo(scores.dtype).tiny) + 10
     powers = scores.sub_(largest).clamp_(min=lowest).exp2_()
     total = powers.sum(dim=2, keepdim=True)
-    return Expectation(powers.div_(total), largest.add_(total.log2_())[:, :, 0])
+    return Expectation(powers.mul_(points.weights[:, None, None] / total), largest.add_(total.log2_())[:, :, 0])
 
 
-def sufficient_statistics(points: Points, responsibilities: Float[Tensor, "B S L N"]) -> Float[Tensor, "B S L F"]:
-    """Sum the features weighted by the responsibilities; the statistics of the chunks of a set add up."""
+def num_separate_features(points: Points, covariance: Covariance) -> int:
+    """Number of features whose coefficients and statistics differ between components; tied ones share the products."""
+    return 1 + points.relative_scales.shape[1] if covariance == "tied" else points.features.shape[1]
+
+
+def sufficient_statistics(
+    points: Points, responsibilities: Float[Tensor, "B S L N"], covariance: Covariance, *, num_components: int
+) -> Float[Tensor, "B S L F"]:
+    """Sum the features weighted by the responsibilities; the statistics of the chunks of a set add up.
+
+    Tied covariances need the products summed over all components only; they are returned with the first.
+    """
     sets, count, components, _ = responsibilities.shape
-    sums = points.weighted @ responsibilities.reshape(sets, count * components, -1).transpose(1, 2)  # (B, F, S L)
-    return sums.view(sets, -1, count, components).permute(0, 2, 3, 1)
+    num_separate = num_separate_features(points, covariance)
+    features = points.features[:, :num_separate]
+    sums = features @ responsibilities.reshape(sets, count * components, -1).transpose(1, 2)  # (B, F, S L)
+    statistics = sums.view(sets, -1, count, components).permute(0, 2, 3, 1)
+    if covariance == "tied":
+        total = responsibilities[:, :, :num_components].sum(dim=2)
+        shared = total @ points.features[:, num_separate:].transpose(1, 2)  # (B, S, F)
+        statistics = torch.cat([statistics, shared.new_zeros(*statistics.shape[:3], shared.shape[2])], dim=3)
+        statistics[:, :, 0, num_separate:] = shared
+    return statistics
 
 
 def m_step(
@@ -304,11 +326,11 @@ def fit_mixtures(
                 responsibilities = responsibilities[remaining]
                 points, mixtures = points.of_sets(remaining), mixtures.of_sets(remaining)
                 prior = None if prior is None else prior[remaining]
-        statistics = sufficient_statistics(points, responsibilities)
+        components = mixtures.means.shape[2]
+        statistics = sufficient_statistics(points, responsibilities, covariance, num_components=components)
         if prior is not None:
             statistics = statistics + prior
         mixtures = m_step(
-            statistics, covariance, points.relative_scales,
-            num_components=mixtures.means.shape[2], min_variance=min_variance,
-        )  # fmt: skip
+            statistics, covariance, points.relative_scales, num_components=components, min_variance=min_variance
+        )
     return result

@@ -93,8 +93,11 @@ def fit_large_mixture(
             relative_scales=sample.relative_scales,
         )
         expectation = e_step(features, Mixtures(*parts), covariance)
-        log2_density = (expectation.log2_densities * features.weighted[:, :1]).sum(dim=2)
-        return sufficient_statistics(features, expectation.responsibilities), log2_density
+        log2_density = (expectation.log2_densities * features.weights[:, None]).sum(dim=2)
+        statistics = sufficient_statistics(
+            features, expectation.responsibilities, covariance, num_components=mixtures.means.shape[2]
+        )
+        return statistics, log2_density
 
     previous, step = -np.inf, 0
     with torch.no_grad():

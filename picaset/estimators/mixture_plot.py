@@ -1,4 +1,4 @@
-"""Plots of fitted mixtures: the points coloured by component, with an ellipse for each component."""
+"""Plots of fitted mixtures: points coloured by component with an ellipse for each, or a histogram with the density."""
 
 import math
 from collections.abc import Sequence
@@ -28,13 +28,24 @@ NOISE = "#aaaaaa"
 
 
 class Panel(NamedTuple):
-    """Points of one set (N, 2), their components (N,), -1 for noise, the means (K, 2) and covariances (K, 2, 2)."""
+    """One set and its mixture in one or two columns d.
+
+    Shapes:
+        points       (N, d)
+        labels       (N,)        components of the points, -1 for noise
+        means        (K, d)
+        covariances  (K, d, d)
+        weights      (K,)
+    """
 
     title: str
     points: Floats
     labels: NDArray[np.int64]
     means: Floats
     covariances: Floats
+    weights: Floats
+    background: float = 0.0
+    """Density of the noise; shown with one column."""
 
 
 def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path) -> None:
@@ -46,10 +57,13 @@ def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path
     figure = new_figure(size * columns, size * rows)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis, panel in zip(axes, panels, strict=False):
-        draw_panel(axis, panel)
+        (draw_panel if len(axis_names) == 2 else draw_histogram)(axis, panel)
         axis.set_title(literal(panel.title), fontsize=11)
         axis.set_xlabel(literal(axis_names[0]))
-        axis.set_ylabel(literal(axis_names[1]))
+        axis.set_ylabel(literal(axis_names[1]) if len(axis_names) == 2 else "density")
+        axis.tick_params(labelsize=8, colors="#777777")
+        axis.grid(color="#eeeeee")
+        axis.set_axisbelow(True)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     with atomic_write(path) as unfinished:
@@ -94,9 +108,40 @@ def draw_panel(axis: Any, panel: Panel) -> None:
     spread = np.nanstd(panel.points, axis=0)
     if spread.max() < 5 * spread.min():  # the same unit, it seems
         axis.set_aspect("equal", adjustable="datalim")
-    axis.tick_params(labelsize=8, colors="#777777")
-    axis.grid(color="#eeeeee")
-    axis.set_axisbelow(True)
+
+
+def draw_histogram(axis: Any, panel: Panel) -> None:
+    """Draw the values of one column, stacked by component, and the density of the mixture and of its components."""
+    values = panel.points[:, 0]
+    values, labels = values[~np.isnan(values)], panel.labels[~np.isnan(values)]
+    edges: Floats = np.histogram_bin_edges(values, bins=min(max(10, math.ceil(2 * len(values) ** (1 / 2))), 80))
+    heights = np.zeros(len(edges) - 1)
+    for label in (-1, *range(len(panel.means))):
+        counts = np.histogram(values[labels == label], edges)[0] / (len(values) * np.diff(edges))
+        colour = NOISE if label < 0 else PALETTE[label % len(PALETTE)]
+        axis.bar(edges[:-1], counts, np.diff(edges), bottom=heights, align="edge", color=colour, alpha=0.4, linewidth=0)
+        heights += counts
+    means, deviations = panel.means[:, 0], np.sqrt(np.maximum(panel.covariances[:, 0, 0], 1e-300))
+    # Narrow components get points of their own; an even grid would miss their peaks.
+    own: Floats = (means[:, None] + deviations[:, None] * np.linspace(-4, 4, 81)).ravel()
+    even: Floats = np.linspace(float(edges[0]), float(edges[-1]), 400)
+    grid = np.sort(np.concatenate([own, even]))
+    standardized = (grid - means[:, None]) / deviations[:, None]
+    scale = panel.weights / (math.sqrt(2 * math.pi) * deviations)
+    densities = scale[:, None] * np.exp(-0.5 * standardized**2)
+    for component, density in enumerate(densities):
+        axis.plot(grid, density, color=PALETTE[component % len(PALETTE)], linewidth=1.8)
+        top = (means[component], scale[component])
+        axis.annotate(
+            str(component), top, (0, 3), textcoords="offset points", ha="center", fontweight="bold", fontsize=9,
+            color=PALETTE[component % len(PALETTE)],
+        )  # fmt: skip
+    axis.plot(grid, densities.sum(axis=0) + panel.background, color="#333333", linewidth=1, linestyle="--")
+    margin = 0.03 * (edges[-1] - edges[0])
+    axis.set_xlim(edges[0] - margin, edges[-1] + margin)
+    # The peak of a component on equal values may be far above all bars.
+    highest = float(heights.max())
+    axis.set_ylim(0, 1.15 * min(max(float(densities.sum(axis=0).max()), highest), 3 * highest))
 
 
 def separating_columns(means: Sequence[Floats], covariances: Sequence[Floats]) -> tuple[int, int]:

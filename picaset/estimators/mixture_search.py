@@ -119,13 +119,17 @@ def read_config(folder: Path) -> dict[str, int]:
 
 CACHE_NUMBERS = 500_000
 """Points times mixtures times components that are processed together, so that they stay in the processor's cache."""
+FEATURES_SHARE = 16
+"""A feature of a point counts as one of so many such numbers, because it is read and not written."""
 SCREENING_MIN_VARIANCE = 1e-4
 """Smallest variance while screening; single precision cannot resolve smaller components."""
+KMEANS_STEPS = 3
+"""Steps of k-means from every sequence of centres."""
 SCREENING_STEPS = (2, 4)
 """Steps from all starts, and further steps from the best of them."""
 SCREENING_POINTS = 1024
 """Size of the sample on which mixtures are screened."""
-PATIENCE = 3
+PATIENCE = 2
 """Numbers of components in a row that must not improve the criterion before the search ends."""
 NOISE_FRACTION = 0.15
 """Fraction of the points, those with the most distant neighbours, that are no centres and start as noise."""
@@ -352,10 +356,12 @@ def search_padded(
 ) -> list[SearchResult]:
     """Search for a mixture of every set in a padded batch."""
     sets, frame = standardize_columns(points, weights)
-    numbers = min(points.shape[1], SCREENING_POINTS) * options.num_starts * max(options.component_counts)
+    features = {is_axis_aligned(covariance): sets.features(covariance) for covariance in options.covariances}
+    num_features = max(part.features.shape[1] for part in features.values())
+    num_screened, num_mixed = min(points.shape[1], SCREENING_POINTS), options.num_starts * max(options.component_counts)
     screened = [
         candidate
-        for part in cached_parts(len(points), numbers)
+        for part in cached_parts(len(points), num_screened, num_mixed, num_features)
         for candidate in screen(sets.of_sets(part), options, uniforms, ranks, first=part.start)
     ]
     results = [SearchResult([], {}) for _ in points]
@@ -366,7 +372,6 @@ def search_padded(
     criterion = torch.cat([candidate.criterion for candidate in screened])
     sizes = [len(candidate.sets) for candidate in screened]
     chosen = torch.split_with_sizes(smallest_of_each(criterion, owners, options.num_fits), sizes)
-    features = {is_axis_aligned(covariance): sets.features(covariance) for covariance in options.covariances}
     candidates = [candidate.select(part) for candidate, part in zip(screened, chosen, strict=True)]
     while candidates:
         improved = converge(features, sets.totals, candidates, options, results)
@@ -393,7 +398,8 @@ def converge(
         owners = torch.cat([candidate.sets for candidate in group])
         starts = Mixtures(*(torch.cat(part) for part in zip(*(item.mixtures for item in group), strict=True))).double()
         points = features[is_axis_aligned(model[0])]
-        for part in cached_parts(len(owners), points.features.shape[2] * model[1] * 2):
+        num_features, num_points = points.features.shape[1:]
+        for part in cached_parts(len(owners), num_points, 2 * model[1], num_features):
             fit = fit_mixtures(
                 points.of_sets(owners[part]), starts.of_sets(part), model[0],
                 max_steps=options.max_steps, min_variance=options.min_variance, tol=options.tol,
@@ -428,7 +434,8 @@ def merged_candidates(
             continue
         smaller = (covariance, count - 1)
         points = features[is_axis_aligned(covariance)]
-        for part in cached_parts(len(members), points.features.shape[2] * math.comb(count, 2) * count):
+        num_features, num_points = points.features.shape[1:]
+        for part in cached_parts(len(members), num_points, math.comb(count, 2) * count, num_features):
             owners = torch.tensor(members[part])
             own = points.of_sets(owners)
             best = (results[index].candidates[0].as_mixtures() for index in members[part])
@@ -467,9 +474,9 @@ def smallest_of_each(values: Float[Tensor, " C"], owners: Int[Tensor, " C"], num
     return torch.zeros(len(values), dtype=torch.bool).index_put((order,), ranks < number)
 
 
-def cached_parts(num_sets: int, numbers_per_set: int) -> Iterator[slice]:
-    """Split the sets of a batch into parts that stay in the processor's cache."""
-    size = max(1, CACHE_NUMBERS // numbers_per_set)
+def cached_parts(num_sets: int, num_points: int, num_components: int, num_features: int) -> Iterator[slice]:
+    """Split the sets of a batch into parts that stay in the processor's cache; features are read less often."""
+    size = max(1, CACHE_NUMBERS // (num_points * (num_components + num_features // FEATURES_SHARE)))
     return (slice(first, first + size) for first in range(0, num_sets, size))
 
 
@@ -504,27 +511,65 @@ def screen(
     candidates = list[Candidates]()
     active, best = torch.arange(len(points)), torch.full((len(points),), torch.inf, dtype=torch.float64)
     stale = torch.zeros(len(points), dtype=torch.long)  # numbers of components since the last improvement
+    previous = torch.full((len(points), len(options.covariances)), torch.inf, dtype=torch.float64)
+    hopeful = torch.ones_like(previous, dtype=torch.bool)
     for count in options.component_counts:
-        own = sets.of_sets(active)
-        assigned = assign(own.points, starting_centres(own, centres[active], count, options), centre_weights[active])
+        starts = starting_centres(sets, centres, centre_weights, count, options)
+        assigned = assign(sets.points, starts, sets.weights, centre_weights > 0)
         if not options.noise:
             assigned = assigned[:, :, :count]
-        lowest = torch.full_like(best[active], torch.inf)
+        values = torch.full_like(previous, torch.inf)
         for model in options.models(count):
-            own_features = features[is_axis_aligned(model[0])].of_sets(active)
-            starts = initial_mixtures(own_features, assigned, model)
-            mixtures, criterion = improve_starts(own_features, starts, model, sets.totals[active], options)
-            lowest = torch.minimum(lowest, criterion.amin(dim=1))
+            column = options.covariances.index(model[0])
+            rows = hopeful[:, column].nonzero()[:, 0]
+            if len(rows) == 0:
+                continue
+            own_features = features[is_axis_aligned(model[0])]
+            own_features = own_features if len(rows) == len(active) else own_features.of_sets(rows)
+            mixtures = initial_mixtures(own_features, assigned[rows], model)
+            mixtures, criterion = improve_starts(own_features, mixtures, model, sets.totals[rows], options)
+            values[rows, column] = criterion.amin(dim=1)
             for start in range(criterion.shape[1]):
-                index = torch.full((len(active), 1), start)
-                candidates.append(Candidates(model, active + first, mixtures.select(index), criterion[:, start]))
-        improved = lowest < best[active]
-        best[active] = torch.minimum(lowest, best[active])
-        stale[active] = torch.where(improved, 0, stale[active] + 1)
-        active = active[stale[active] < PATIENCE]
-        if len(active) == 0:
+                index = torch.full((len(rows), 1), start)
+                candidates.append(Candidates(model, active[rows] + first, mixtures.select(index), criterion[:, start]))
+        lowest = values.amin(dim=1)
+        stale = torch.where(lowest < best, 0, stale + 1)
+        best = torch.minimum(lowest, best)
+        hopeful &= can_catch_up(values, previous, best, count, points.shape[2], sets.totals, options)
+        previous = values
+        kept = (stale < PATIENCE).nonzero()[:, 0]
+        if len(kept) == 0:
             break
+        if len(kept) < len(active):
+            sets, features = sets.of_sets(kept), {key: part.of_sets(kept) for key, part in features.items()}
+            active, best, stale, previous, hopeful, centres, centre_weights = (
+                part[kept] for part in (active, best, stale, previous, hopeful, centres, centre_weights)
+            )
     return candidates
+
+
+def can_catch_up(
+    values: Float[Tensor, "B T"],
+    previous: Float[Tensor, "B T"],
+    best: Float[Tensor, " B"],
+    count: int,
+    dim: int,
+    totals: Float[Tensor, " B"],
+    options: SearchOptions,
+) -> Bool[Tensor, "B T"]:
+    """Return for each covariance type whether more components may make it the best.
+
+    A further component gains less than the one before it, as a rule. A type is hopeless if it stays behind the best
+    mixture even if all remaining components gain as much as the last, and the penalty of one more, in case that the
+    last was in a poor local optimum.
+    """
+    parameters = [
+        num_parameters((kind, count + 1), dim, noise=False) - num_parameters((kind, count), dim, noise=False)
+        for kind in options.covariances
+    ]
+    slack = torch.tensor(parameters) * totals.double().log()[:, None]
+    gains = (previous - values).clamp(min=0) * (options.component_counts[-1] - count)
+    return (values - best[:, None] <= gains + slack) | values.isinf() | previous.isinf()
 
 
 def improve_starts(
@@ -543,25 +588,45 @@ def improve_starts(
 
 
 def starting_centres(
-    sets: StandardizedSets, centres: Float[Tensor, "B S K D"], count: int, options: SearchOptions
+    sets: StandardizedSets,
+    centres: Float[Tensor, "B S K D"],
+    weights: Float[Tensor, "B N"],
+    count: int,
+    options: SearchOptions,
 ) -> Float[Tensor, "B s k D"]:
-    """Return centres for ``count`` components: those of k-means++, and those that the network proposes."""
+    """Return centres for ``count`` components: those of k-means, and those that the network proposes."""
     if count == 1:
         return centres[:, :1, :1]
+    centres = move_centres(sets.points, centres[:, :, :count], weights)
     if options.proposer is None:
-        return centres[:, :, :count]
+        return centres
     proposals = options.proposer.propose_canonical(sets.points, sets.weights > 0, count).means
-    return torch.cat([centres[:, :, :count], proposals.unflatten(0, (len(centres), -1))], dim=1)
+    return torch.cat([centres, proposals.unflatten(0, (len(centres), -1))], dim=1)
+
+
+def move_centres(
+    points: Float[Tensor, "B N D"], centres: Float[Tensor, "B S K D"], weights: Float[Tensor, "B N"]
+) -> Float[Tensor, "B S K D"]:
+    """Take a few steps of k-means: every centre moves to the mean of the points that are nearest to it."""
+    for _ in range(KMEANS_STEPS):
+        assigned = assign(points, centres, weights, weights > 0)[:, :, :-1]
+        sizes = assigned.sum(dim=3, keepdim=True)
+        means = (assigned.flatten(1, 2) @ points).view_as(centres) / sizes.clamp(min=1e-30)
+        centres = torch.where(sizes > 0, means, centres)
+    return centres
 
 
 def assign(
-    points: Float[Tensor, "B N D"], centres: Float[Tensor, "B S K D"], weights: Float[Tensor, "B N"]
+    points: Float[Tensor, "B N D"],
+    centres: Float[Tensor, "B S K D"],
+    weights: Float[Tensor, "B N"],
+    included: Bool[Tensor, "B N"],
 ) -> Float[Tensor, "B S L N"]:
-    """Assign points to the nearest centre, and those of weight zero to one more component."""
+    """Return the weights of the points for the nearest centre, and of those not included for one more component."""
     distances = torch.cdist(centres.flatten(1, 2), points).view(*centres.shape[:3], -1)
-    excluded = (weights == 0)[:, None, None].expand(-1, centres.shape[1], -1, -1)
+    excluded = ~included[:, None, None].expand(-1, centres.shape[1], -1, -1)
     nearest = (distances == distances.amin(dim=2, keepdim=True)) & ~excluded
-    return torch.cat([nearest, excluded], dim=2).to(points.dtype)
+    return torch.cat([nearest, excluded], dim=2) * weights[:, None, None]
 
 
 def initial_mixtures(points: Points, assigned: Float[Tensor, "B S L N"], model: Model) -> Mixtures:
@@ -569,7 +634,7 @@ def initial_mixtures(points: Points, assigned: Float[Tensor, "B S L N"], model: 
     covariance, count = model
     pooled = covariance if is_axis_aligned(covariance) else "tied"
     start = m_step(
-        sufficient_statistics(points, assigned), pooled, points.relative_scales,
+        sufficient_statistics(points, assigned, pooled, num_components=count), pooled, points.relative_scales,
         num_components=count, min_variance=SCREENING_MIN_VARIANCE,
     )  # fmt: skip
     covariances = start.covariances

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from picaset.estimators.set_features import SetMeanEmbedding, SetStatistics, SetVocabulary
 from picaset.estimators.validation import from_scikit_learn
+from picaset.files import read_value, shown
 
 Arrays = dict[str, NDArray[Any]]
 OURS = {one.__name__: one for one in (SetStatistics, SetMeanEmbedding, SetVocabulary)}
@@ -34,6 +35,8 @@ CLASSES = {
     "SVR": "sklearn.svm",
 }
 """Modules of the classes of scikit-learn that are saved."""
+MAX_CLASSES = 10_000
+"""Largest number of classes of a decision tree that is loaded."""
 
 
 @cache
@@ -91,9 +94,12 @@ def decode(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         return value
     described = cast(dict[str, Any], value)
     if "array" in described:
-        return arrays[described["array"]]
+        array = arrays[described["array"]]
+        if not np.isfinite(array).all():
+            raise ValueError(f"{shown(described['array'])} holds NaN or infinity")
+        return array
     if "dtype" in described:
-        return np.array(described["list"], dtype=np.dtype(described["dtype"]))
+        return np.array(read_value(described["list"], list[str], where="members", name="list"), dtype=object)
     if "list" in described:
         return [decode(item, arrays) for item in described["list"]]
     if "tuple" in described:
@@ -105,38 +111,67 @@ def decode(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     estimator = class_named(described["class"])(
         **{key: decode(item, arrays) for key, item in described["parameters"].items()}
     )
+    if described["class"] in CLASSES:
+        estimator._validate_params()
+        if getattr(estimator, "n_jobs", None) is not None or getattr(estimator, "verbose", False):
+            raise ValueError("n_jobs and verbose of a member must be those of its class")
     for key, item in described["state"].items():
         setattr(estimator, key, decode(item, arrays))
-    if hasattr(estimator, "support_vectors_"):
+    if described["class"] in ("SVC", "SVR") and "support_vectors_" in described["state"]:  # or predict refuses it
         check_support_vectors(estimator)
+    check_trees(estimator)
     return estimator
 
 
 def decode_tree(described: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
     """Build a decision tree after checking that every branch leads on to a later node of the tree."""
     tree_class = from_scikit_learn("sklearn.tree._tree", "Tree")
-    sizes = described["tree"]
-    fields = {name: decode(field, arrays) for name, field in described["nodes"].items()}
-    count, index = len(fields["left_child"]), np.arange(len(fields["left_child"]))
-    leaf = fields["left_child"] == -1
-    for child in (fields["left_child"], fields["right_child"]):
-        if len(child) != count or not (leaf | ((child > index) & (child < count))).all():
-            raise ValueError("a decision tree has a branch to a node that does not exist")
-    if not (leaf | ((fields["feature"] >= 0) & (fields["feature"] < sizes["n_features"]))).all():
-        raise ValueError("a decision tree uses a feature that does not exist")
+    sizes = read_value(described["tree"], dict[str, int], where="members", name="tree")
     classes = np.asarray(decode(described["n_classes"], arrays), dtype=np.intp)
-    tree = tree_class(int(sizes["n_features"]), classes, int(sizes["n_outputs"]))
+    if classes.shape != (sizes["n_outputs"],) or not 0 < classes.min() <= classes.max() <= MAX_CLASSES:
+        raise ValueError("a decision tree has no classes, or too many")
+    tree = tree_class(sizes["n_features"], classes, sizes["n_outputs"])
     dtype = tree.__getstate__()["nodes"].dtype
-    nodes = np.zeros(count, dtype=dtype)
+    fields = {name: decode(field, arrays) for name, field in described["nodes"].items()}
+    nodes: Any = np.zeros(len(fields["left_child"]), dtype=dtype)
     for name in dtype.names:
         nodes[name] = fields[name]
+    leaf, index = nodes["left_child"] == -1, np.arange(len(nodes))
+    for child in (nodes["left_child"], nodes["right_child"]):
+        if not len(nodes) or not (leaf | ((child > index) & (child < len(nodes)))).all():
+            raise ValueError("a decision tree has a branch to a node that does not exist")
+    if not (leaf | ((nodes["feature"] >= 0) & (nodes["feature"] < sizes["n_features"]))).all():
+        raise ValueError("a decision tree uses a feature that does not exist")
     values = decode(described["values"], arrays)
-    tree.__setstate__({"max_depth": int(sizes["max_depth"]), "node_count": count, "nodes": nodes, "values": values})
+    tree.__setstate__({"max_depth": sizes["max_depth"], "node_count": len(nodes), "nodes": nodes, "values": values})
     return tree
 
 
+def check_trees(estimator: Any) -> None:
+    """Raise unless the trees of an estimator have its features: their code does not check what it is given."""
+    trees = [estimator.tree_.n_features] if hasattr(estimator, "tree_") else []
+    trees += [one.n_features_in_ for one in getattr(estimator, "estimators_", ()) if hasattr(one, "tree_")]
+    if any(number != estimator.n_features_in_ for number in trees):
+        raise ValueError("a decision tree has another number of features than its member")
+
+
 def check_support_vectors(machine: Any) -> None:
-    """Raise unless the arrays of a support vector machine have sizes that fit together."""
-    vectors = len(machine.support_vectors_)
-    if not vectors == machine._dual_coef_.shape[1] == len(machine.support_) == int(machine.n_support_.sum()):
-        raise ValueError("the support vectors of a member do not fit its coefficients")
+    """Raise unless the arrays of a support vector machine fit together: the code of libsvm does not check them."""
+    vectors, features = machine.support_vectors_.shape
+    counts, support = machine._n_support, machine.support_
+    number = len(counts) if type(machine).__name__ == "SVC" else 2
+    shapes = {
+        "support_": (support.shape, (vectors,)),
+        "n_support_": (int(machine.n_support_.sum()), vectors),
+        "_dual_coef_": (machine._dual_coef_.shape, (number - 1, vectors)),
+        "_intercept_": (machine._intercept_.shape, (number * (number - 1) // 2,)),
+        "n_features_in_": (machine.n_features_in_, features),
+        "kernel": (machine.kernel, "rbf"),
+        "_sparse": (machine._sparse, False),
+        "probability": (machine._probA.size + machine._probB.size, 0),
+    }
+    for name, (found, expected) in shapes.items():
+        if found != expected:
+            raise ValueError(f"{name} of a support vector machine must be {expected}; got {shown(found)}")
+    if counts.ndim != 1 or number < 2 or (counts < 0).any() or (support < 0).any():
+        raise ValueError("the support vectors of a member do not fit its classes")

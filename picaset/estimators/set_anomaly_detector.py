@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from picaset.checks import check_choice, check_positive
-from picaset.estimators.base import SetNetworkEstimator, split_by_set
+from picaset.checks import check_choice, check_device, check_positive
+from picaset.estimators.base import SetNetworkEstimator, check_finite, split_by_set
 from picaset.estimators.detector_selection import (
     ScoreFunction,
     Weight,
@@ -26,7 +26,7 @@ from picaset.estimators.detector_selection import (
 from picaset.estimators.element_detectors import StatisticalDetectors
 from picaset.estimators.set_training import inference_batches, optimizer_step
 from picaset.estimators.synthetic_anomalies import MIN_SIZE, Examples, labelled_examples, swapped_examples
-from picaset.estimators.validation import check_above_zero, draw_seed, read_sets, seeded_torch
+from picaset.estimators.validation import available_device, check_above_zero, draw_seed, read_sets, seeded_torch
 from picaset.networks.element_scorer import ElementPool, ElementScorer
 from picaset.terminal import say
 from picaset.threads import few_threads
@@ -89,6 +89,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
         mean_: Mean of each feature in ``fit``.
         scale_: Standard deviation of each feature in ``fit``; 1 for constant features.
         n_features_in_: Number of features of an element.
+        feature_names_in_: Names of the features, if fitted to a table by ``picaset odd``.
 
     Example:
         >>> random = np.random.default_rng(0)
@@ -168,7 +169,9 @@ class SetAnomalyDetector(SetNetworkEstimator):
         """
         standardized = self._read_standardized(sets, method="score_elements")
         with few_threads(sum(elements.size for elements in standardized)):
-            return self._score(standardized)
+            scores = self._score(standardized)
+        check_finite(np.concatenate(scores), caller="SetAnomalyDetector.score_elements")
+        return scores
 
     def decision_function(self, sets: Sequence[ArrayLike]) -> list[Floats]:
         """Return ``score_elements``, under the name that PyOD uses."""
@@ -205,6 +208,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
         return dict(
             threshold=self.threshold_, loss_curve=self.loss_curve_, report=self.report_, statistics=statistics,
             weights=weights, offset=self._offset,
+            names=list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
         )  # fmt: skip
 
     def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
@@ -213,8 +217,15 @@ class SetAnomalyDetector(SetNetworkEstimator):
         self._weights = {name: Weight(*values) for name, values in learned.get("weights", {}).items()}
         statistics = learned.get("statistics")
         self._statistics = None if statistics is None else StatisticalDetectors.from_json(statistics)
-        self.network_ = None
+        if (names := learned.get("names")) is not None:
+            if len(names) != self.n_features_in_:
+                raise ValueError(f"names must be {self.n_features_in_} names; got {len(names)}")
+            self.feature_names_in_ = np.array([str(name) for name in names], dtype=object)
+        self.network_, self.device = None, available_device(self.device)
         return {"dim_in": 2 * self.n_features_in_}
+
+    def _predict_trial(self, elements: Floats) -> Any:
+        return self._score([elements])[0]
 
     def _check_parameters(self) -> None:
         caller = type(self).__name__
@@ -226,12 +237,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
             isinstance(self.contamination, int | float) and 0 < self.contamination < 1
         ):
             raise ValueError(f"{caller}: contamination must be 'auto' or between 0 and 1; got {self.contamination!r}.")
-        try:
-            torch.zeros(1, device=self.device)
-        except (RuntimeError, AssertionError, TypeError):
-            raise ValueError(
-                f"{caller}: device must be one that PyTorch has on this machine, such as 'cpu'; got {self.device!r}."
-            ) from None
+        check_device(self.device, caller=caller)
 
     def _read_labels(self, labels: Sequence[ArrayLike], arrays: Sequence[Floats]) -> list[NDArray[np.bool_]]:
         if self.method not in ("auto", "network"):

@@ -14,8 +14,8 @@ from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariable
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from picaset.checks import check_choice, check_positive
-from picaset.estimators.base import SetNetworkEstimator, mean_and_scale
+from picaset.checks import check_choice, check_device, check_positive
+from picaset.estimators.base import FILE, SetNetworkEstimator, check_finite, mean_and_scale
 from picaset.estimators.saved_members import decode, encode
 from picaset.estimators.set_ensemble import FEATURES, NETWORK, Folds, Kind, SetEnsemble, log_softmax
 from picaset.estimators.set_features import check_features, feature_scales
@@ -37,6 +37,7 @@ from picaset.estimators.validation import (
     RegressorMixin,
     StratifiedGroupKFold,
     StratifiedKFold,
+    available_device,
     check_above_zero,
     check_classification_targets,
     check_is_fitted,
@@ -46,7 +47,8 @@ from picaset.estimators.validation import (
     draw_seed,
     seeded_torch,
 )
-from picaset.files import atomic_write
+from picaset.files import atomic_write, parse_json
+from picaset.large.sources import Chunk, FromFunction
 from picaset.large.stream import stream
 from picaset.networks.set_networks import Encoder
 from picaset.networks.set_predictor import ENCODERS, POOLS, PredictorPool, SetPredictor
@@ -56,6 +58,8 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Method = Literal["auto", "network"]
 MEMBERS_FILE = "members.safetensors"
+MAX_NETWORKS = 1000
+"""Largest number of networks of an estimator that is loaded."""
 INNER_FOLDS = 5
 """Number of folds by which the members of an ensemble are combined."""
 FILE_SAMPLE = 16 * MAX_TRAINING_SIZE
@@ -68,8 +72,15 @@ SECONDS_PER_STEP, SECONDS_PER_ELEMENT, SECONDS_PER_VALUE = 8e-3, 1.2e-5, 2e-8
 """Approximate cost of a training step of five networks of width 64, for each of its elements, and for each feature."""
 PATIENCE_IN_ENSEMBLE = 15
 """Largest number of epochs without improvement of the networks of an ensemble."""
-MAX_COPIES = 4
-"""Number of copies of a typical element with a weight."""
+
+
+class WeightedRows(FromFunction):
+    """Chunks from a function, whose last column is the weight of each element."""
+
+    def checked_chunks(self, size: int) -> Iterator[Chunk]:
+        for chunk in super().checked_chunks(size):
+            self.width = chunk.elements.shape[2] - 1
+            yield Chunk(chunk.start, chunk.elements[..., :-1], chunk.elements[..., -1])
 
 
 class SupervisedSetEstimator(SetNetworkEstimator):
@@ -157,7 +168,7 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         weights = np.ones(len(values)) if weights is None else weights
         ensemble = self.ensemble_
         if ensemble is None or (len(values) > LEAVE_ONE_OUT_SIZE and ensemble.weights.get(NETWORK, 0.0) > 0):
-            return self._attention(values, weights, index)
+            return self._attention(values, weights)
         if len(values) <= LEAVE_ONE_OUT_SIZE:
             parts = [np.array([row]) for row in np.flatnonzero(weights > 0)]
         else:
@@ -171,15 +182,15 @@ class SupervisedSetEstimator(SetNetworkEstimator):
                 changes[part] = change * weights[part] / weights[part].sum()
         return normalized(changes, weights)
 
-    def _attention(self, values: Floats, weights: Floats, index: int) -> Floats:
+    def _attention(self, values: Floats, weights: Floats) -> Floats:
         """Return the mean attention of the networks to each element, or the change without it."""
-        (standardized,) = self._standardize([values])
-        rows = repeated_rows(weights)
-        batch = next(inference_batches(to_tensors([standardized[rows]], self._device())))
+        if not weights.any():
+            return normalized(weights, weights)
+        sets = to_tensors(self._standardize([values]), self._device())
+        batch = next(inference_batches(sets, to_tensors([weights], self._device())))
         with torch.no_grad():
             shares = torch.stack([network.importance(batch) for network in self.networks_]).mean(dim=0)
-        totals = np.bincount(rows, weights=shares.double().cpu().numpy(), minlength=len(values))
-        return normalized(totals.astype(np.float64), weights)
+        return normalized(shares.double().cpu().numpy(), weights)
 
     def _fitted_state(self) -> dict[str, Any]:
         return {
@@ -203,7 +214,14 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         self._fill = None if fill is None else np.array(fill, dtype=float)
         if learned.get("names") is not None:
             self.feature_names_in_ = np.array(learned["names"], dtype=object)
+        if any(len(values) != self.n_features_in_ for values in (fill, learned.get("names")) if values is not None):
+            raise ValueError("fill and names must have a value for each feature")
+        self.device = None if self.device is None else available_device(self.device)
         return {"dim_in": self.n_features_in_}
+
+    def _predict_trial(self, elements: Floats) -> Any:
+        read = SetList([elements * self.scale_ + self.mean_], self.n_features_in_, type(self).__name__)
+        return self._combined(read)
 
     # Reading, standardization and networks
 
@@ -255,6 +273,7 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         check_choice(self.pool, POOLS, caller=caller, name="pool")
         check_choice(self.encoder, ENCODERS, caller=caller, name="encoder")
         check_choice(self.missing, ("error", "mean"), caller=caller, name="missing")
+        check_device(self.device, caller=caller)
         check_positive(
             caller=caller,
             max_iter=self.max_iter,
@@ -354,13 +373,15 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         with seeded_torch(seed):
             networks = list(previous) if reuse else [self._build(read, num_outputs) for _ in held_out]
             tensor = torch.as_tensor(targets, device=device)
+            sets, element_weights = self._training_tensors(read, generator)
             return train_networks(
                 [network.to(device) for network in networks],
-                self._training_tensors(read, generator),
+                sets,
                 tensor.float() if tensor.is_floating_point() else tensor,
                 loss_function,
                 held_out=torch.as_tensor(held_out),
                 set_weights=None if set_weights is None else torch.as_tensor(set_weights).float(),
+                element_weights=element_weights,
                 max_epochs=max_epochs,
                 patience=patience,
                 batch_size=self.batch_size,
@@ -380,7 +401,7 @@ class SupervisedSetEstimator(SetNetworkEstimator):
             encoder=self.encoder,
             num_heads=self.num_heads,
             num_steps=self.num_steps,
-            typical_size=float(read.sizes().mean()),
+            typical_size=max(float(np.mean([total_weight(read, index) for index in range(len(read))])), 1e-12),
             dropout=self.dropout,
         )
 
@@ -421,37 +442,55 @@ class SupervisedSetEstimator(SetNetworkEstimator):
     def _device(self) -> torch.device:
         return torch.device("cpu" if self.device is None else self.device)
 
-    def _training_tensors(self, read: SetList, generator: np.random.Generator) -> list[Tensor]:
-        """Return standardized sets as the networks learn from them: in memory, or a sample of those in files."""
-        arrays = list[Floats]()
+    def _training_tensors(
+        self, read: SetList, generator: np.random.Generator
+    ) -> tuple[list[Tensor], list[Tensor] | None]:
+        """Return the sets as the networks learn from them, and weights: in memory, or a sample of those in files."""
+        arrays, weights = list[Floats](), list[Floats | None]()
         for index, elements in enumerate(read.sets):
-            if isinstance(elements, SetFile):
-                arrays.append(sample_elements(read, index, FILE_SAMPLE, generator))
-            else:
-                arrays.append(repeated_elements(*read.array(index)))
-        return to_tensors(self._standardize(arrays), self._device())
+            # The sample of a file is drawn by the weights, so they do not count again.
+            sampled = isinstance(elements, SetFile)
+            values, one = (
+                (sample_elements(read, index, FILE_SAMPLE, generator), None)
+                if sampled
+                else present_elements(read, index)
+            )
+            arrays.append(values)
+            weights.append(one)
+        return self._tensors(read, arrays, weights)
+
+    def _tensors(
+        self, read: SetList, arrays: Sequence[Floats], weights: Sequence[Floats | None]
+    ) -> tuple[list[Tensor], list[Tensor] | None]:
+        """Return standardized elements and their weights as tensors; None if no column holds weights."""
+        sets = to_tensors(self._standardize(arrays), self._device())
+        if read.weight_index is None:
+            return sets, None
+        filled = [np.ones(len(array)) if one is None else one for array, one in zip(arrays, weights, strict=True)]
+        return sets, to_tensors(filled, self._device())
 
     def _network_outputs(self, read: SetList) -> Floats:
         """Return the outputs of every network for every set, (S, B, O); sets in files are streamed."""
-        device = self._device()
         in_memory = [index for index, elements in enumerate(read.sets) if not isinstance(elements, SetFile)]
-        arrays = self._standardize([repeated_elements(*read.array(index)) for index in in_memory])
-        tensors = to_tensors(arrays, device)
+        parts = [present_elements(read, index) for index in in_memory]
+        sets, weights = self._tensors(read, [values for values, _ in parts], [one for _, one in parts])
         outputs = np.zeros((len(self.networks_), len(read), int(self.networks_[0].config["dim_out"])))
         for row, network in enumerate(self.networks_):
-            network.to(device)
-            if tensors:
-                outputs[row, in_memory] = predict_sets(network, tensors).double().cpu().numpy()
+            network.to(self._device())
+            if sets:
+                outputs[row, in_memory] = predict_sets(network, sets, weights).double().cpu().numpy()
             for index in set(range(len(read))) - set(in_memory):
                 with torch.no_grad():
-                    outputs[row, index] = stream(network.cpu(), self._chunks(read, index)).double().numpy().ravel()
+                    source = WeightedRows(self._chunks(read, index), str(read.sets[index]))
+                    outputs[row, index] = stream(network.cpu(), source).double().numpy().ravel()
         return outputs
 
     def _chunks(self, read: SetList, index: int) -> Callable[[], Iterator[NDArray[np.float32]]]:
         def chunks() -> Iterator[NDArray[np.float32]]:
             for values, weights in read.chunks(index):
-                (standardized,) = self._standardize([repeated_elements(values, weights)])
-                yield standardized.astype(np.float32)
+                (standardized,) = self._standardize([values])
+                weights = np.ones(len(values)) if weights is None else weights
+                yield np.column_stack([standardized, weights]).astype(np.float32)
 
         return chunks
 
@@ -475,7 +514,7 @@ class SupervisedSetEstimator(SetNetworkEstimator):
     def _outputs(self, sets: Any, *, method: str) -> Floats:
         """Return the combined prediction for every set, or for every row of a data frame with targets by row."""
         read = self._read_fitted(sets, method=method)
-        outputs = self._combined(read)
+        outputs = check_finite(self._combined(read), caller=read.caller)
         return outputs[read.owners] if self._per_row and read.owners is not None else outputs
 
     def _partial_fit(
@@ -525,6 +564,8 @@ class SupervisedSetEstimator(SetNetworkEstimator):
 
     def _load_networks(self, directory: Path, learned: dict[str, Any], sizes: dict[str, int]) -> None:
         count = int(learned.get("num_networks", 1))
+        if not 0 <= count <= MAX_NETWORKS:
+            raise ValueError(f"{directory / FILE}: num_networks must be 0 to {MAX_NETWORKS}; got {count}.")
         folders = [directory] if count == 1 else [directory / f"network_{index}" for index in range(count)]
         self.networks_ = [SetPredictor.from_pretrained(folder) for folder in folders]
         for network in self.networks_:
@@ -532,6 +573,8 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         self.ensemble_ = None
         if self.method == "auto":
             self.ensemble_ = read_ensemble(directory / MEMBERS_FILE, caller=type(self).__name__)
+        elif not count:
+            raise ValueError(f"{directory / FILE}: num_networks must be at least 1 with this method; got 0.")
 
 
 def read_ensemble(path: Path, *, caller: str) -> SetEnsemble:
@@ -539,15 +582,25 @@ def read_ensemble(path: Path, *, caller: str) -> SetEnsemble:
     try:
         with cast(Any, safe_open)(path, framework="numpy") as file:
             arrays: dict[str, NDArray[Any]] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dictionary
-            described: Any = json.loads(file.metadata()["ensemble"])
+            described: Any = parse_json(file.metadata()["ensemble"])
         return SetEnsemble(**decode(described, arrays))
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} does not exist; save the {caller} again.") from None
-    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (SafetensorError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError) as error:
         raise ValueError(
             f"{path} does not hold the members of a {caller} that this version of scikit-learn can use: {error}. Fit "
             "and save it again."
         ) from None
+
+
+def read_labels(values: list[Any], dtype: str) -> NDArray[Any]:
+    """Return the classes in a file as an array; the length of a text is that of the text, whatever the file says."""
+    kind = np.dtype(dtype)
+    if kind.kind == "O" and all(isinstance(value, str) for value in values):  # texts of a data frame
+        return np.array(values, dtype=object)
+    if kind.kind not in "iufbU":
+        raise ValueError(f"dtype must be that of texts, numbers or booleans; got {dtype!r}")
+    return np.array(values, dtype=str if kind.kind == "U" else kind)
 
 
 def split_folds(
@@ -576,23 +629,17 @@ def to_tensors(arrays: Sequence[Floats], device: torch.device) -> list[Tensor]:
     return [torch.as_tensor(array, device=device).float() for array in arrays]
 
 
-def repeated_rows(weights: Floats) -> Indices:
-    """Return the indices of elements repeated in proportion to their weights; equal weights repeat nothing.
-
-    Whole weights are repeated as often as they say; others are rounded to about four copies of a typical element. This
-    is the one place where weights of elements reach the networks: a pool that reads weights would replace it.
-    """
-    positive = weights[weights > 0]
-    if not len(positive):
-        return np.arange(len(weights))
-    copies = weights / positive.min()
-    if not np.allclose(copies, copies.round()) or copies.sum() > MAX_COPIES * len(weights):
-        copies = np.where(weights > 0, np.maximum(MAX_COPIES * weights / positive.mean(), 1), 0)
-    return np.repeat(np.arange(len(weights)), copies.round().astype(np.int64))
+def present_elements(read: SetList, index: int) -> tuple[Floats, Floats | None]:
+    """Return the elements of a set whose weight is not zero, and the weights."""
+    values, weights = read.array(index)
+    return (values, None) if weights is None else (values[weights > 0], weights[weights > 0])
 
 
-def repeated_elements(values: Floats, weights: Floats | None) -> Floats:
-    return values if weights is None else values[repeated_rows(weights)]
+def total_weight(read: SetList, index: int) -> float:
+    """Return the number of elements of a set, or the sum of their weights."""
+    if read.weight_index is None:
+        return float(len(read.sets[index]))
+    return sum(float(np.sum(weights)) for _, weights in read.chunks(index) if weights is not None)
 
 
 def normalized(changes: Floats, weights: Floats) -> Floats:
@@ -880,9 +927,11 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
         return SupervisedSetEstimator._fitted_state(self) | classes
 
     def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
-        self.classes_ = np.array(learned["classes"], dtype=np.dtype(learned["dtype"]))
+        self.classes_ = read_labels(learned["classes"], learned["dtype"])
         self.label_estimators_ = []
         if "num_labels" in learned:
+            if not 0 < learned["num_labels"] == len(self.classes_):
+                raise ValueError("num_labels and classes must have the same number of labels")
             self.report_ = dict(learned["report"])
             return {}
         return SupervisedSetEstimator._restore_state(self, learned) | {"dim_out": len(self.classes_)}
@@ -898,6 +947,11 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
         self.label_estimators_ = [SetClassifier.load(directory / f"label_{index}") for index in range(count)]
         if not count:
             SupervisedSetEstimator._load_networks(self, directory, learned, sizes)
+        if any(one.label_estimators_ or one.n_features_in_ != self.n_features_in_ for one in self.label_estimators_):
+            raise ValueError(f"{directory} holds the labels of another estimator than {FILE} describes.")
+
+    def _predict_trial(self, elements: Floats) -> Any:
+        return [] if self.label_estimators_ else SupervisedSetEstimator._predict_trial(self, elements)
 
 
 class SetRegressor(RegressorMixin, SupervisedSetEstimator):

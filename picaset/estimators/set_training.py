@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap  # pyright: ignore[reportUnknownVariableType]
 
 from picaset.networks.set_predictor import SetPredictor
+from picaset.operators.state import Presence, mask_and_weights, present
 from picaset.progress import Watcher
 from picaset.sets import SetBatch
 from picaset.threads import few_threads
@@ -58,6 +59,7 @@ def train_networks(
     *,
     held_out: Bool[Tensor, "S B"],
     set_weights: Float[Tensor, " B"] | None = None,
+    element_weights: Sequence[Tensor] | None = None,
     max_epochs: int,
     patience: int,
     batch_size: int,
@@ -86,11 +88,11 @@ def train_networks(
     best_epoch, best, best_outputs = 0, parameters, targets.new_zeros(0)
     with few_threads(len(networks) * min(batch_size, len(sets)) * largest * int(networks[0].config["dim"])):
         for epoch in range(max_epochs):
-            elements, mask = draw_padded(sets, generator=generator)
+            elements, mask = draw_padded(sets, element_weights, generator=generator)
             losses = list[float]()
             module.train()
             for indices in np.array_split(generator.permutation(len(sets)), num_batches):
-                width = int(mask[indices].sum(dim=1).max())
+                width = int(present(mask[indices]).sum(dim=1).max())
                 outputs = apply_all(module, parameters, elements[indices, :width], mask[indices, :width])
                 batch_weights = weights[:, indices]
                 loss = loss_function(outputs, targets[indices]) * batch_weights
@@ -123,12 +125,12 @@ def train_networks(
 
 
 def apply_all(
-    module: nn.Module, parameters: dict[str, Tensor], elements: Float[Tensor, "b N D"], mask: Bool[Tensor, "b N"]
+    module: nn.Module, parameters: dict[str, Tensor], elements: Float[Tensor, "b N D"], mask: Presence
 ) -> Float[Tensor, "S b O"]:
     """Return the outputs of all networks for the same sets."""
 
     def apply(one: dict[str, Tensor]) -> Tensor:
-        return functional_call(module, one, (elements, mask))[:, 0]
+        return functional_call(module, one, (elements, *mask_and_weights(mask)))[:, 0]
 
     return vmap(apply, randomness="different")(parameters)
 
@@ -138,13 +140,13 @@ def held_out_outputs(
     module: nn.Module,
     parameters: dict[str, Tensor],
     elements: Float[Tensor, "B N D"],
-    mask: Bool[Tensor, "B N"],
+    mask: Presence,
     held_out: Bool[Tensor, "S B"],
 ) -> Float[Tensor, "S B O"]:
     """Return the outputs of each network for the sets held out for it, and zero for the others."""
 
     def apply(one: dict[str, Tensor], indices: Tensor) -> Tensor:
-        return functional_call(module, one, (elements[indices], mask[indices]))[:, 0]
+        return functional_call(module, one, (elements[indices], *mask_and_weights(mask[indices])))[:, 0]
 
     count = int(held_out.sum(dim=1).max())
     order = held_out.int().argsort(dim=1, descending=True, stable=True)[:, :count]  # held-out sets first
@@ -171,16 +173,20 @@ def update_parameters(
 
 
 def draw_padded(
-    sets: Sequence[Tensor], *, generator: np.random.Generator
-) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"]]:
-    """Pad sets, with a random sample of ``MAX_TRAINING_SIZE`` elements of those that are larger."""
-    samples = [
-        elements
+    sets: Sequence[Tensor], weights: Sequence[Tensor] | None, *, generator: np.random.Generator
+) -> tuple[Float[Tensor, "B N D"], Presence]:
+    """Pad sets, with a random sample of ``MAX_TRAINING_SIZE`` elements of those that are larger, and their weights."""
+    rows = [
+        slice(None)
         if len(elements) <= MAX_TRAINING_SIZE
-        else elements[torch.as_tensor(generator.choice(len(elements), MAX_TRAINING_SIZE, replace=False))]
+        else torch.as_tensor(generator.choice(len(elements), MAX_TRAINING_SIZE, replace=False))
         for elements in sets
     ]
-    return SetBatch.from_list(samples).to_padded()
+    elements, mask = SetBatch.from_list([one[chosen] for one, chosen in zip(sets, rows, strict=True)]).to_padded()
+    if weights is None:
+        return elements, mask
+    present_weights = torch.cat([one[chosen] for one, chosen in zip(weights, rows, strict=True)])
+    return elements, torch.zeros_like(elements[..., 0]).masked_scatter(mask, present_weights)
 
 
 def optimizer_step(network: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> float:
@@ -193,21 +199,20 @@ def optimizer_step(network: nn.Module, optimizer: torch.optim.Optimizer, loss: T
 
 
 @torch.no_grad()
-def predict_sets(network: nn.Module, sets: Sequence[Tensor]) -> Tensor:
+def predict_sets(network: nn.Module, sets: Sequence[Tensor], weights: Sequence[Tensor] | None = None) -> Tensor:
     """Return the outputs of a network for every set, (B, O)."""
-    return torch.cat([network(batch)[:, 0] for batch in inference_batches(sets)])
+    return torch.cat([network(batch)[:, 0] for batch in inference_batches(sets, weights)])
 
 
-def inference_batches(sets: Sequence[Tensor]) -> Iterator[SetBatch]:
+def inference_batches(sets: Sequence[Tensor], weights: Sequence[Tensor] | None = None) -> Iterator[SetBatch]:
     """Yield the sets in order, in batches of at most ``MAX_ELEMENTS_PER_BATCH`` elements or one set."""
-    batch, num_elements = list[Tensor](), 0
-    for elements in sets:
-        if batch and num_elements + len(elements) > MAX_ELEMENTS_PER_BATCH:
-            yield SetBatch.from_list(batch)
-            batch, num_elements = [], 0
-        batch.append(elements)
-        num_elements += len(elements)
-    yield SetBatch.from_list(batch)
+    start, num_elements = 0, 0
+    for stop in range(1, len(sets) + 1):
+        num_elements += len(sets[stop - 1])
+        if stop == len(sets) or num_elements + len(sets[stop]) > MAX_ELEMENTS_PER_BATCH:
+            batch = SetBatch.from_list(sets[start:stop])
+            yield batch if weights is None else batch.with_weights(torch.cat(list(weights[start:stop])))
+            start, num_elements = stop, 0
 
 
 def draw_validation_indices(

@@ -80,8 +80,18 @@ def find_suspicious_rows(
 ) -> SuspiciousRows:
     """Score the rows of every set, after fitting the detector to them unless it is already fitted to other sets.
 
-    ``set_column``, ``columns`` and ``drop_missing`` are those of :func:`group_rows`.
+    ``set_column``, ``columns`` and ``drop_missing`` are those of :func:`group_rows`. A fitted detector that knows the
+    names of its features reads these columns, in their order.
     """
+    if fitted and hasattr(detector, "feature_names_in_"):
+        names = [str(name) for name in detector.feature_names_in_]
+        if columns and list(columns) != names:
+            raise ValueError(f"the detector was fitted to the columns {', '.join(names)}; got {', '.join(columns)}.")
+        if missing := [name for name in names if name not in table.columns]:
+            raise ValueError(
+                f"the detector was fitted to the columns {', '.join(names)}; the table has no {', '.join(missing)}."
+            )
+        columns = names
     groups = group_rows(
         table,
         columns=columns,
@@ -90,5 +100,9 @@ def find_suspicious_rows(
         hint="fill it in, or use --drop-missing",
     )
     sets = groups.arrays()
-    scores = detector.score_elements(sets) if fitted else detector.fit(sets).decision_scores_
+    if fitted:
+        scores = detector.score_elements(sets)
+    else:
+        scores = detector.fit(sets).decision_scores_
+        detector.feature_names_in_ = np.array(list(groups.columns), dtype=object)
     return SuspiciousRows(table, groups, scores, [values > detector.threshold_ for values in scores])

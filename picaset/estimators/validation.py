@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from picaset.estimators.set_inputs import read_set_list
 from picaset.extras import require
+from picaset.files import shown
 
 
 def from_scikit_learn(module: str, name: str) -> Any:
@@ -59,6 +60,19 @@ def check_above_zero(*, caller: str, **values: float) -> None:
 def draw_seed(random_state: Any) -> int:
     """Draw the seed of a fit from a ``random_state``: an int, a ``RandomState`` or None."""
     return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def available_device(device: Any) -> Any:
+    """Return the device of a saved estimator, or the CPU if this machine does not have it."""
+    try:
+        torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be one of PyTorch, such as 'cpu'; got {shown(device)}") from None
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError):
+        return "cpu"
+    return device
 
 
 @contextmanager

@@ -6,7 +6,7 @@ Dimensions:  B sets   N elements (padded)   D, E, O features in, inside, out   t
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_num_heads, check_positive
@@ -17,6 +17,7 @@ from picaset.operators.buckets import encode_in_buckets
 from picaset.operators.encoders import Elementwise
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool
+from picaset.operators.state import Presence, mask_and_weights
 from picaset.sets import SetBatch
 
 PredictorPool = Literal["picaso", "attention", "gated", "mean", "sum", "max", "witness"]
@@ -49,6 +50,7 @@ class SetPredictor(PooledNetwork):
     Shapes:
         elements  (B, N, dim_in)       or a SetBatch
         mask      (B, N)               True where an element is present; None means all are
+        weights   (B, N)               an element of weight w counts as w copies of it; None for ones
         returns   (B, 1, dim_out)
 
     Example:
@@ -100,37 +102,38 @@ class SetPredictor(PooledNetwork):
         )
 
     def importance(
-        self, elements: Float[Tensor, "B N D"] | SetBatch, mask: Bool[Tensor, "B N"] | None = None
+        self,
+        elements: Float[Tensor, "B N D"] | SetBatch,
+        mask: Bool[Tensor, "B N"] | None = None,
+        weights: Shaped[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B N"] | Float[Tensor, " total"]:
         """Return the importance of each element; it sums to one over a set and is zero for absent elements.
 
         For an attention pool it is the attention of the last step, averaged over heads. For the mean, the sum and the
-        maximum it is proportional to the change of the prediction when the element is left out.
+        maximum it is proportional to the change of the prediction when the element is left out, with all its copies.
         """
         if isinstance(elements, SetBatch):
-            check_input_set(self, elements, mask)
+            check_input_set(self, elements, mask, weights)
             shares = encode_in_buckets(
                 elements, lambda padded, present: self.importance_of_padded(padded, present)[..., None]
             )
             return shares.elements[:, 0]
-        padded, present = read_set(self, elements, mask)
-        return self.importance_of_padded(padded, present)[:, : elements.shape[1]]
+        padded, merged = read_set(self, elements, mask, weights)
+        return self.importance_of_padded(padded, merged)[:, : elements.shape[1]]
 
-    def importance_of_padded(
-        self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None
-    ) -> Float[Tensor, "B N"]:
-        encoded = self.encode(elements, mask)
+    def importance_of_padded(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B N"]:
+        encoded = self.encode(elements, *mask_and_weights(mask))
         assert isinstance(encoded, Tensor)
         if isinstance(self.pool, PicasoPool):
-            return self.pool.trace(encoded, mask).attention[-1].mean(dim=(1, 2))
+            return self.pool.trace(encoded, *mask_and_weights(mask)).attention[-1].mean(dim=(1, 2))
         if isinstance(self.pool, GatedAttentionPool):
             return self.pool.weights(encoded, mask)[:, 0]
-        present = torch.ones_like(encoded[..., 0], dtype=torch.bool) if mask is None else mask
-        without = self.decoder(leave_one_out(self.pool, encoded, present))  # (B, N, O)
-        changes = (without - self.decoder(self.pool(encoded, present))).abs().sum(dim=-1) * present
+        counts = torch.ones_like(encoded[..., 0]) if mask is None else mask.to(encoded.dtype)
+        without = self.decoder(leave_one_out(self.pool, encoded, counts))  # (B, N, O)
+        changes = (without - self.decoder(self.pool(encoded, None, counts))).abs().sum(dim=-1) * (counts > 0)
         total = changes.sum(dim=1, keepdim=True)
-        uniform = present / present.sum(dim=1, keepdim=True).clamp(min=1)  # if no element changes the prediction
-        return torch.where(total > 0, changes / torch.where(total > 0, total, 1.0), uniform)
+        if_equal = counts / counts.sum(dim=1, keepdim=True).clamp(min=torch.finfo(counts.dtype).tiny)
+        return torch.where(total > 0, changes / torch.where(total > 0, total, 1.0), if_equal)
 
 
 class OppositeLogits(nn.Module):
@@ -171,15 +174,19 @@ def build_pool(name: PredictorPool, dim: int, *, num_heads: int, num_steps: int)
 
 
 def leave_one_out(
-    pool: nn.Module, elements: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"]
+    pool: nn.Module, elements: Float[Tensor, "B N E"], weights: Float[Tensor, "B N"]
 ) -> Float[Tensor, "B N E"]:
     """Return the mean, sum or maximum of a set without each of its elements in turn; zero if none is left."""
-    others = mask.sum(dim=1)[:, None, None] - 1
+    present, weighted = weights[..., None] > 0, weights[..., None] * elements
     if isinstance(pool, MaxPool):
-        masked = elements.masked_fill(~mask[..., None], -torch.inf)
+        masked = elements.masked_fill(~present, -torch.inf)
         largest, index = masked.max(dim=1, keepdim=True)
         second = masked.scatter(1, index, -torch.inf).amax(dim=1, keepdim=True)
         rows = torch.arange(elements.shape[1], device=elements.device)[None, :, None]
-        return torch.where(rows == index, second, largest).masked_fill(others < 1, 0.0)
-    rest = elements.sum(dim=1, keepdim=True) - elements
-    return rest if isinstance(pool, SumPool) else rest / others.clamp(min=1)
+        return torch.where(rows == index, second, largest).masked_fill(present.sum(dim=1, keepdim=True) < 2, 0.0)
+    rest = weighted.sum(dim=1, keepdim=True) - weighted
+    if isinstance(pool, SumPool):
+        return rest
+    others = weights.sum(dim=1)[:, None, None] - weights[..., None]
+    alone = present.sum(dim=1, keepdim=True) < 2
+    return torch.where(alone, 0.0, rest / torch.where(alone | (others <= 0), 1.0, others))

@@ -38,17 +38,20 @@ denominator; its backward pass recomputes the weights in chunks of elements that
 and allocates nothing of the size of the set except its gradient.
 
 ``fused.py`` joins it with the rest of a block, over all steps, to one autograd node. ``DEVICE_KERNELS`` is the place
-where a kernel for another device is hooked in: it replaces ``softmax_mean`` and ``backward_in_chunks`` there.
+where a kernel for another device is hooked in: it replaces ``softmax_mean`` and ``backward_in_chunks`` there. That of
+``triton_attention.py`` serves GPUs.
 
 Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features of an element   M = H K
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
@@ -79,14 +82,54 @@ def requires_plain_equation() -> bool:
 
 
 class DeviceKernel(NamedTuple):
-    """Absorbed attention on one kind of device: the functions ``blocked_mean`` and ``backward_in_chunks`` there."""
+    """Absorbed attention on one kind of device: the functions ``blocked_mean`` and ``backward_in_chunks`` there.
+
+    Both also take the ``offsets`` of packed sets, then with elements (total, E).
+    """
 
     forward: Callable[..., tuple[Tensor, Tensor]]
     backward: Callable[..., Tensor]
+    serves: Callable[[Tensor], bool] = lambda elements: True
+    """Whether the kernel serves elements of this dtype, width and device."""
+    large_only: bool = False
+    """Whether problems so small that their weights are stored are left to torch."""
 
 
 DEVICE_KERNELS = dict[str, DeviceKernel]()
 """Kernels by type of device, such as ``"cuda"``; the functions of this file serve all others."""
+
+
+def device_kernel(elements: Tensor) -> DeviceKernel | None:
+    """Return the kernel for these elements, if their device has one; that of GPUs is loaded at its first use."""
+    kind = elements.device.type
+    if kind == "cuda" and kind not in DEVICE_KERNELS and find_spec("triton") is not None:
+        # By its name, because it imports this file and Triton.
+        DEVICE_KERNELS[kind] = import_module("picaset.operators.triton_attention").KERNEL
+    kernel = DEVICE_KERNELS.get(kind)
+    return kernel if kernel is not None and kernel.serves(elements) else None
+
+
+def largest_error(forward: Any, backward: Any, device: torch.device, dtype: torch.dtype, features: int) -> float:
+    """Return the largest error of a device kernel on three weighted sets, one of them empty, relative to the values."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(3, 5, features), (3, 150, features), (3, 5, features)]
+    queries, elements, grad = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    queries /= features**0.5
+    weights = torch.arange(450).view(3, 150).double() % 3 * torch.tensor([[1.0], [0.0], [1.0]])
+    with torch.enable_grad():
+        inputs = queries.requires_grad_(), elements.requires_grad_()
+        output = softmax_over_present((queries @ elements.mT)[:, None], weights)[:, 0] @ elements
+        expected = [output, *torch.autograd.grad(output, inputs, grad)]
+    moved = (tensor.detach().to(device, dtype) for tensor in (queries, elements, weights, grad))
+    queries, elements, weights, grad = moved
+    mean, log = forward(queries, elements, weights)
+    grad_elements = torch.empty_like(elements)
+    grad_queries = backward(queries, elements, weights, mean, log, grad, grad_elements, accumulate=False)
+    found = (mean, grad_queries, grad_elements)
+    return max(
+        float((result.cpu().double() - right.detach()).abs().max() / right.detach().abs().max())
+        for result, right in zip(found, expected, strict=True)
+    )
 
 
 def plain_attention(
@@ -287,11 +330,14 @@ ROWS_IN_CACHE = 8192
 """Number of elements, over all sets, in one chunk of the backward pass."""
 
 
-def stores_weights(queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"]) -> bool:
-    """Whether the problem is so small that its weights are stored."""
-    if elements.device.type in DEVICE_KERNELS or elements.dtype != queries.dtype:
+def stores_weights(num_queries: int, elements: Float[Tensor, "B N E"], dtype: torch.dtype) -> bool:
+    """Whether the problem, with queries of this number and dtype, is so small that its weights are stored."""
+    kind = elements.device.type
+    # On a GPU the answer must not depend on whether the kernel serves, because a trace has to give it, too.
+    has_kernel = kind == "cuda" or (kind in DEVICE_KERNELS and not DEVICE_KERNELS[kind].large_only)
+    if has_kernel or elements.dtype != dtype:
         return False
-    return elements.shape[0] * queries.shape[1] * elements.shape[1] <= MAX_STORED_WEIGHTS
+    return elements.shape[0] * num_queries * elements.shape[1] <= MAX_STORED_WEIGHTS
 
 
 def keeps_dtype(elements: Tensor) -> bool:
@@ -304,16 +350,22 @@ MULTIPLIES_BFLOAT16: bool = getattr(torch.cpu, "_is_avx512_bf16_supported", bool
 
 
 def softmax_mean(
-    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Presence | None, *, store: bool = True
+    queries: Float[Tensor, "B M E"],
+    elements: Float[Tensor, "B N E"] | Float[Tensor, "total E"],
+    mask: Shaped[Tensor, "..."] | None,
+    *,
+    store: bool = True,
+    offsets: Tensor | None = None,
 ) -> tuple[Float[Tensor, "B M E"], Float[Tensor, "B M N"] | Float[Tensor, "B M"]]:
     """Return the attention-weighted mean of the elements; zero for an empty set.
 
     Also return what the backward pass needs: the weights (B, M, N) of a small problem, unless they may not be stored,
-    or the log of the denominators (B, M).
+    or the log of the denominators (B, M). Packed sets with ``offsets`` need the kernel of a device.
     """
-    if elements.device.type in DEVICE_KERNELS:
-        return DEVICE_KERNELS[elements.device.type].forward(queries, elements, mask)
-    if not (store and stores_weights(queries, elements)):
+    if not (store and offsets is None and stores_weights(queries.shape[1], elements, queries.dtype)):
+        kernel = device_kernel(elements)
+        if kernel is not None:
+            return kernel.forward(queries, elements, mask, offsets)
         mean, log = blocked_mean(queries.to(elements.dtype), elements, mask)
         return mean.to(queries.dtype), log
     scores = torch.bmm(queries, elements.transpose(1, 2))
@@ -334,22 +386,25 @@ def rows_of_chunk(queries: Float[Tensor, "B M E"]) -> int:
 
 def backward_in_chunks(
     queries: Float[Tensor, "B M E"],
-    elements: Float[Tensor, "B N E"],
-    mask: Presence | None,
+    elements: Float[Tensor, "B N E"] | Float[Tensor, "total E"],
+    mask: Shaped[Tensor, "..."] | None,
     mean: Float[Tensor, "B M E"],
     log: Float[Tensor, "B M"],
     grad_mean: Float[Tensor, "B M E"],
-    grad_elements: Float[Tensor, "B N E"] | None,
+    grad_elements: Float[Tensor, "B N E"] | Float[Tensor, "total E"] | None,
     *,
     accumulate: bool,
+    offsets: Tensor | None = None,
 ) -> Float[Tensor, "B M E"]:
     """Return the gradient of the queries, with weights recomputed chunk by chunk from the log of the denominators.
 
     The gradient of the elements is written into ``grad_elements``, or added to it if ``accumulate`` is set.
     """
-    if elements.device.type in DEVICE_KERNELS:
-        backward = DEVICE_KERNELS[elements.device.type].backward
-        return backward(queries, elements, mask, mean, log, grad_mean, grad_elements, accumulate=accumulate)
+    kernel = device_kernel(elements)
+    if kernel is not None:
+        return kernel.backward(
+            queries, elements, mask, mean, log, grad_mean, grad_elements, accumulate=accumulate, offsets=offsets
+        )
     sets, count, _ = elements.shape
     num_queries, dtype = queries.shape[1], elements.dtype
     left = torch.cat([queries, grad_mean], dim=1).to(dtype)  # (B, 2M, E)

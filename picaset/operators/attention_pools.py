@@ -22,7 +22,9 @@ from picaset.operators.state import AttentionState, Presence, softmax_over_prese
 
 
 class AttentionPool(PicasoPool):
-    r"""PMA: pool a set by attention with K learned queries; a PicasoPool of one step (Lee et al. 2019).
+    r"""Pool a set by attention with K learned queries; a PicasoPool of one step.
+
+    Pooling by multihead attention (PMA) of Lee et al. 2019.
 
     .. math::  \mathrm{MAB}(T, X), \qquad T = \text{learned templates}
 
@@ -31,7 +33,7 @@ class AttentionPool(PicasoPool):
         num_templates: Vectors returned per set.
         num_heads: Attention heads; divides ``dim``.
         order: Order in which attention is evaluated; None selects the cheapest. The result does not depend on it.
-        options: Keywords of :class:`MultiheadAttentionBlock`.
+        options: Options of :class:`MultiheadAttentionBlock`: ``form``, ``norm``, ``residual`` and others.
 
     Shapes:
         elements  (B, N, D)    or a SetBatch

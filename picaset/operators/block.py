@@ -59,7 +59,7 @@ class BlockOptions(TypedDict, total=False):
 
 
 class MultiheadAttentionBlock(PretrainedNetwork):
-    r"""MAB: queries attend to a set (Eq. 3; Lee et al. 2019).
+    r"""Multihead attention block: queries attend to a set (MAB; Eq. 3, Lee et al. 2019).
 
     .. math::  H = Y W_Y + \mathrm{rFF}(\mathrm{Multihead}(Y, X, X)), \qquad \mathrm{MAB}(Y, X) = H + \mathrm{rFF}(H)
 

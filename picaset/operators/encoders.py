@@ -45,7 +45,9 @@ class Elementwise(SetEncoder):
 
 
 class SelfAttention(SetEncoder):
-    r"""SA, SAB: every element attends to every other (Lee et al. 2019).
+    r"""Self-attention: every element attends to every other.
+
+    The set attention block (SAB) of Lee et al. 2019, which the paper calls SA.
 
     .. math::  X' = \mathrm{MAB}(X, X)
 
@@ -53,7 +55,7 @@ class SelfAttention(SetEncoder):
         dim_in: Features of an input element.
         dim: Features of an output element.
         num_heads: Attention heads; divides ``dim``.
-        options: Keywords of :class:`MultiheadAttentionBlock`.
+        options: Options of :class:`MultiheadAttentionBlock`: ``form``, ``norm``, ``residual`` and others.
 
     Shapes:
         elements  (B, N, dim_in)    or a SetBatch
@@ -79,7 +81,9 @@ class SelfAttention(SetEncoder):
 
 
 class InducedSelfAttention(SetEncoder):
-    r"""AE, ISAB: self-attention through M learned inducing points (Eq. 4; Lee et al. 2019).
+    r"""Self-attention through M learned inducing points, at a cost that grows linearly with the set.
+
+    The induced set attention block (ISAB) of Lee et al. 2019, which the paper calls AE (Eq. 4).
 
     .. math::  Z = \mathrm{MAB}(T, X), \qquad X' = \mathrm{MAB}(X, Z)
 
@@ -88,7 +92,7 @@ class InducedSelfAttention(SetEncoder):
         dim: Features of an output element.
         num_heads: Attention heads; divides ``dim``.
         num_inducing: Number of inducing points, M.
-        options: Keywords of :class:`MultiheadAttentionBlock`, for both blocks.
+        options: Options of both :class:`MultiheadAttentionBlock`: ``form``, ``norm``, ``residual`` and others.
 
     Shapes:
         elements  (B, N, dim_in)    or a SetBatch

@@ -12,7 +12,8 @@ The gradients of a parameter in all steps are one product, because their rows ar
 elements accumulate in one buffer. Everything but ``PaddedSets`` and ``PackedSets`` is a product of R = B K rows.
 
 ``torch.compile`` calls both passes as operators of ``torch.library`` (``picaset::steps``), so that compiled code runs
-the same kernels in the same memory. Exported programs, function transforms and second derivatives use ``plain_steps``.
+the same kernels in the same memory; for small sets it traces both passes and fuses their operations. Exported programs,
+function transforms and second derivatives use ``plain_steps``.
 
 Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features of an element   M = H K   R = B K rows
 """
@@ -87,10 +88,17 @@ def attend_in_steps(
             values, offsets = elements, None
         if not kernels.keeps_dtype(values):
             values = upcast_half(values)
-        if torch.compiler.is_compiling():
+        needs_gradient = torch.is_grad_enabled() and any(part.requires_grad for part in (queries, values, *parameters))
+        compiling = torch.compiler.is_compiling()
+        num_queries = form.num_heads * queries.shape[1]
+        # The compiler fuses the single operations of small sets.
+        small = compiling and offsets is None and kernels.stores_weights(num_queries, values, queries.dtype)
+        if small and not needs_gradient:
+            return plain_steps(queries, values, mask, parameters, form).to(dtype)
+        if compiling and not small:
             saved = torch.ops.picaset.steps(queries, values, mask, offsets, parameters, *form)
             output = saved[-1]
-        elif torch.is_grad_enabled() and any(part.requires_grad for part in (queries, values, *parameters)):
+        elif needs_gradient:
             output = cast(Any, AttendInSteps).apply(form, queries, values, mask, offsets, *parameters)
         else:
             output = forward_steps(queries, sets_of(values, mask, offsets), parameters, form)[-1]
@@ -148,16 +156,19 @@ def maps_by_head(p: Layers, form: Form) -> tuple[Tensor, Tensor]:
 class PaddedSets:
     """Padded sets, and the gradient of their elements once ``pull_back`` was called for every step."""
 
+    offsets: Tensor | None = None
+
     def __init__(self, elements: Tensor, mask: Presence | None) -> None:
         self.elements, self.mask = elements, mask
         self.num_sets = elements.shape[0]
         self.nonempty = None if mask is None else mask.any(dim=1)
-        self.stored = list[tuple[Tensor, Tensor, Tensor, Tensor]]()
+        self.stored: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self.accumulated: Tensor | None = None
 
     def attend(self, folded: Tensor) -> tuple[Tensor, Tensor]:
         """Return the attention-weighted means (B, M, E) of the elements, and the softmax statistics."""
-        return kernels.softmax_mean(folded.expand(self.num_sets, -1, -1), self.elements, self.mask)
+        folded = folded.expand(self.num_sets, -1, -1)
+        return kernels.softmax_mean(folded, self.elements, self.mask, offsets=self.offsets)
 
     def pull_back(self, folded: Tensor, statistics: Tensor, mean: Tensor, grad_mean: Tensor, need: bool) -> Tensor:
         """Return the gradient of the folded queries, (B, M, E); that of the elements is kept if there is ``need``."""
@@ -172,8 +183,9 @@ class PaddedSets:
         if need and not accumulate:
             self.accumulated = torch.empty_like(self.elements)
         return kernels.backward_in_chunks(
-            folded, self.elements, self.mask, mean, statistics, grad_mean, self.accumulated, accumulate=accumulate
-        )
+            folded, self.elements, self.mask, mean, statistics, grad_mean, self.accumulated, accumulate=accumulate,
+            offsets=self.offsets,
+        )  # fmt: skip
 
     def gradient(self) -> Tensor:
         """Return the gradient of the elements."""
@@ -185,6 +197,20 @@ class PaddedSets:
             return total.baddbmm_(grad_scores[0].transpose(1, 2), folded[0])
         left = torch.cat([*weights, *grad_scores], dim=1)  # (B, 2 L M, N)
         return torch.bmm(left.transpose(1, 2), torch.cat([*grad_means, *folded], dim=1))
+
+
+class SetsByOffsets(PaddedSets):
+    """Packed sets on a device whose kernel reads them as they are."""
+
+    def __init__(self, elements: Tensor, weights: Tensor | None, offsets: Tensor) -> None:
+        self.elements, self.mask, self.offsets = elements, weights, offsets
+        sizes = offsets.diff()
+        self.num_sets = len(sizes)
+        if weights is not None:
+            owners = torch.repeat_interleave(sizes, output_size=len(weights))
+            sizes = torch.zeros_like(sizes).index_add_(0, owners, (weights != 0).long())
+        self.nonempty = sizes > 0
+        self.accumulated: Tensor | None = None
 
 
 class PackedSets:
@@ -244,14 +270,18 @@ class TracedSets(PaddedSets):
 
     def attend(self, folded: Tensor) -> tuple[Tensor, Tensor]:
         folded = folded.expand(self.num_sets, -1, -1)
-        stored = not self.packed and kernels.stores_weights(folded, self.elements)
+        stored = not self.packed and kernels.stores_weights(folded.shape[1], self.elements, folded.dtype)
         statistics = folded.new_empty((*folded.shape[:2], *self.elements.shape[1 : 1 + stored]))
         return torch.empty_like(folded, memory_format=torch.contiguous_format), statistics
 
 
 def sets_of(elements: Tensor, mask: Tensor | None, offsets: Tensor | None) -> PaddedSets | PackedSets:
     """Return padded sets, or packed sets if there are ``offsets``; then ``mask`` are their weights."""
-    return PaddedSets(elements, mask) if offsets is None else PackedSets(SetBatch(elements, offsets, mask))
+    if offsets is None:
+        return PaddedSets(elements, mask)
+    if kernels.device_kernel(elements) is not None:
+        return SetsByOffsets(elements, mask, offsets)
+    return PackedSets(SetBatch(elements, offsets, mask))
 
 
 # Both passes
@@ -265,7 +295,8 @@ def forward_steps(
     key_weight, value_weight = maps_by_head(p, form)
     transposed = {name: weight.t() for name, (weight, _) in p.items() if weight.dim() == 2}
     value_bias, width = p["value_map"][1], key_weight.shape[1]
-    count, saved = queries.shape[1], list[Tensor]()
+    count = queries.shape[1]
+    saved: list[Tensor] = []
     shape, by_set = (sets.num_sets * count, len(value_bias)), (sets.num_sets, count, len(value_bias))
     rows = queries.reshape(-1, queries.shape[2])
     for _ in range(form.num_steps):

@@ -32,7 +32,9 @@ from picaset.sets import SetBatch
 
 
 class PicasoPool(CascadePool):
-    r"""PB: pool a set by repeated attention, using the output of each step as the next queries (Eq. 5).
+    r"""Pool a set by repeated attention: the output of each step is the query of the next.
+
+    The PICASO block (PB) of Zare and Nguyen 2021, Eq. 5; MAB is :class:`MultiheadAttentionBlock`.
 
     .. math::  T_0 = \text{learned templates}, \qquad T_{i+1} = \mathrm{MAB}(T_i, X)
 
@@ -43,7 +45,7 @@ class PicasoPool(CascadePool):
         num_steps: Number of attention steps; 1 is :class:`AttentionPool`.
         share: Whether all steps share one block, or each has its own (the paper's ablation).
         order: Order in which attention is evaluated; None selects the cheapest. The result does not depend on it.
-        options: Keywords of :class:`MultiheadAttentionBlock`.
+        options: Options of :class:`MultiheadAttentionBlock`: ``form``, ``norm``, ``residual`` and others.
 
     Shapes:
         elements  (B, N, D)    or a SetBatch
@@ -180,7 +182,9 @@ class PicasoPool(CascadePool):
 
 
 class GeneralizedPicaso(Cascade):
-    r"""GPB: templates attend to the set, and the set attends to the templates, in turns (Eq. 6).
+    r"""Update templates and elements in turns: templates attend to the set, then the set to the templates.
+
+    The generalized PICASO block (GPB) of Zare and Nguyen 2021, Eq. 6; MAB is :class:`MultiheadAttentionBlock`.
 
     .. math::  T_{i+1} = \mathrm{MAB}(T_i, X_i), \qquad X_i = \mathrm{MAB}(X_{i-1}, T_i), \qquad X_0 = X
 
@@ -192,7 +196,7 @@ class GeneralizedPicaso(Cascade):
         num_heads: Attention heads; divides ``dim``.
         num_steps: Number of updates of templates and elements.
         tied: Whether one block serves both directions, as in the authors' program, or each has its own.
-        options: Keywords of :class:`MultiheadAttentionBlock`.
+        options: Options of :class:`MultiheadAttentionBlock`: ``form``, ``norm``, ``residual`` and others.
 
     Shapes:
         elements  (B, N, D)                 or a SetBatch

@@ -104,7 +104,7 @@ class CsvPart:
                 raise ValueError(f"{self.name} is not CSV: {str(error).splitlines()[0]}") from None
             # A number that only Python reads, such as one between spaces, in a column of a later block.
             return replace(self, layout=replace(self.layout, is_numeric=[False] * len(self.layout.names))).parse()
-        if self.data.count(b'"') % 2:
+        if b'"' in self.data and self.data.count(b'"') % 2:  # the search for the first is much faster than the count
             self.raise_first_mistake()  # pyarrow closes an open quote at the end of the file
         columns = dict(zip(self.layout.names, map(to_array, table.columns), strict=True))
         blank = np.arange(int(table.num_rows))
@@ -160,7 +160,8 @@ def read_csv_parts(
     layout, first_line = None, 1
     for encoding, block in utf8_blocks(file, name, block_bytes):
         data = block.replace(b"\r", b"\n") if b"\r" in block and b"\n" not in block else block
-        num_lines, num_header_lines = data.count(b"\n"), 0
+        num_lines = data.count(b"\n") if block_bytes > 0 else 0  # of the only block, it is not needed
+        num_header_lines = 0
         if b"\0" in data:
             raise ValueError(f"{name} is not text: it has a zero byte.")
         if layout is None:
@@ -275,7 +276,9 @@ def detect_layout(lines: Sequence[str], name: str) -> Layout:
 
 def read_header(part: CsvPart) -> tuple[Layout, int]:
     """Return the layout with the names of the columns, and the number of lines before the first row."""
-    line, first = next(part.rows())
+    line, first = next(part.rows(), (0, list[str]()))
+    if not first:
+        raise ValueError(f"{part.name} has no rows: all its values are blank.")
     if not is_header(first):
         return replace(part.layout, names=[f"column{index + 1}" for index in range(len(first))]), 0
     names = [value.strip() for value in first]

@@ -113,8 +113,9 @@ class Table:
                     self.reject(name, int(is_text.argmax()), "is not a number")
                 column = np.where(self.is_missing(name), np.nan, column)
             with np.errstate(over="ignore", invalid="ignore"):
-                result[:, index] = column
-            is_infinite = np.isinf(result[:, index])
+                column = np.asarray(column, dtype=np.float64)
+            result[:, index] = column
+            is_infinite = np.isinf(column)
             if is_infinite.any():
                 self.reject(name, int(is_infinite.argmax()), "is not finite")
         return result
@@ -155,6 +156,8 @@ def read_table(path: Path) -> Table:
 def read_table_parts(path: Path, max_rows: int | None) -> Iterator[Table]:
     """Read a table in parts of at most ``max_rows`` rows, or as one part if None; yields at least one part."""
     suffix = data_suffix(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; expected a file that ends in one of {', '.join(READERS)}.")
     if suffix not in READERS:
         raise ValueError(f"{path} must end in one of {', '.join(READERS)}; got {path.suffix or 'no suffix'!r}.")
     if not path.is_file():

@@ -8,10 +8,12 @@ Prints a row of a table for each target, and one traceback for each kind of fail
 """
 
 import argparse
+import os
 import sys
 import time
 
-from tests.fuzz.runner import OUTCOMES, Failure, count, run_in_workers, work
+os.environ["OMP_NUM_THREADS"] = "1"  # read by torch when it is imported; a process that forks must have no threads
+from tests.fuzz.runner import OUTCOMES, Failure, count, run_in_workers
 from tests.fuzz.targets import TARGETS
 
 parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
@@ -19,12 +21,8 @@ parser.add_argument("--target", choices=[target.name for target in TARGETS])
 parser.add_argument("--inputs", type=int, default=10_000)
 parser.add_argument("--first", type=int, default=0)
 parser.add_argument("--seed", type=int, default=0)
-parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
 options = parser.parse_args()
 chosen = [target for target in TARGETS if options.target in (None, target.name)]
-if options.worker:
-    work(chosen[0], range(options.first, options.first + options.inputs), options.seed)
-    sys.exit(0)
 
 failed = False
 print("| target | inputs |", " | ".join(OUTCOMES), "| minutes |")

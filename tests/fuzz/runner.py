@@ -5,9 +5,8 @@ import io
 import json
 import os
 import resource
-import shutil
+import selectors
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import IO, Any
 
 from picaset.cli import main
 from picaset.terminal import CONTROL
@@ -27,9 +26,11 @@ from tests.fuzz.mutations import Files, mutate, write_files
 MAX_SECONDS = 5.0
 """Processor time of an input; other programs may slow down the machine."""
 MAX_WAIT = 60.0
-"""Wall-clock time after which an input that does not compute is ended."""
+"""Wall-clock time after which an input that does not compute, nor waits for a processor, is ended."""
 MAX_MEMORY = 4 * 2**30
 """Address space that a worker may add to what it has when it starts."""
+PLACES = ("PICASET_CACHE", "PICASET_FUZZ", "MPLCONFIGDIR", "TMPDIR", "HOME")
+"""Variables of the environment that name a folder to write to; every worker has its own."""
 OUTCOMES = ("accepted", "refused", "traceback", "hang", "wrote outside", "control character")
 FAILURES = OUTCOMES[2:]
 
@@ -42,11 +43,13 @@ class Target:
         name: Row of the table of outcomes.
         files: Returns valid files, or several variants of them.
         use: Reads and uses the files in a folder; the generator may choose among several ways.
+        warm: Called once in every worker before time is limited.
     """
 
     name: str
     files: Callable[[], list[Files]]
     use: Callable[[Path, Random], object]
+    warm: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -161,10 +164,11 @@ def run_inputs(target: Target, numbers: range, seed: int) -> Iterator[tuple[int,
         signal.signal(signal.SIGPROF, previous)
 
 
-def work(target: Target, numbers: range, seed: int) -> None:
+def work(target: Target, numbers: range, seed: int, answers: IO[str]) -> None:
     """Run inputs as a worker: a line of JSON for each."""
-    answers, variants = sys.stdout, target.files()
+    variants = target.files()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        target.warm()
         for number in range(30):  # the valid files: everything is imported before time and memory are limited
             with tempfile.TemporaryDirectory(dir=os.environ["PICASET_FUZZ"]) as place, contextlib.suppress(ValueError):
                 for name, content in variants[number % len(variants)].items():
@@ -178,50 +182,73 @@ def work(target: Target, numbers: range, seed: int) -> None:
         print(json.dumps([number, outcome, details]), file=answers, flush=True)
 
 
+def start_worker(target: Target, numbers: range, seed: int, folder: Path) -> tuple[int, IO[str]]:
+    """Fork a worker with folders of its own; return its process and its answers."""
+    read, write = os.pipe()
+    if pid := os.fork():
+        os.close(write)
+        return pid, os.fdopen(read)
+    code = 1
+    try:
+        os.dup2(os.open(folder / "errors", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.chdir(folder)
+        os.environ |= {name: str(folder / name) for name in PLACES}
+        tempfile.tempdir = None  # as in TMPDIR
+        work(target, numbers, seed, os.fdopen(write, "w"))
+        code = 0
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(code)
+
+
 def run_in_workers(
     target: Target, num_inputs: int, *, seed: int, first: int = 0
 ) -> Iterator[tuple[int, str | Failure]]:
     """Run inputs in a worker process, which is started again after an input that it does not survive."""
-    folder = tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)  # syncing is free in memory
-    places = {name: f"{folder}/{name}" for name in ("PICASET_CACHE", "PICASET_FUZZ", "MPLCONFIGDIR", "TMPDIR", "HOME")}
-    for place in places.values():
-        Path(place).mkdir()
-    environment = os.environ | places | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     number, last = first, first + num_inputs
-    while number < last:
-        arguments = ["--worker", "--target", target.name, "--first", number, "--inputs", last - number, "--seed", seed]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz", *map(str, arguments)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder,
-        )  # fmt: skip
-        assert process.stderr is not None
-        os.set_blocking(process.stderr.fileno(), False)
-        for line in lines_in_time(process, 600.0, MAX_WAIT):
-            number, outcome, details = json.loads(line)
-            yield number, outcome if not details else Failure(outcome, details)
-            number += 1
-        code = process.wait()
-        if number < last:
-            said = (process.stderr.read() or "")[-2000:]
-            yield number, Failure("hang" if code == -signal.SIGKILL else "traceback", f"worker ended by {code}: {said}")
-            number += 1
-    shutil.rmtree(folder, ignore_errors=True)
+    # In memory, where syncing is free.
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
+        for name in (*PLACES, "results/runs"):  # no committed records, which would be read each time
+            (Path(place) / name).mkdir(parents=True)
+        while number < last:
+            pid, answers = start_worker(target, range(number, last), seed, Path(place))
+            with answers:
+                for line in lines_in_time(pid, answers, 600.0, MAX_WAIT):
+                    number, outcome, details = json.loads(line)
+                    yield number, outcome if not details else Failure(outcome, details)
+                    number += 1
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            if number < last:
+                said = (Path(place) / "errors").read_text(errors="replace")[-2000:]
+                outcome = "hang" if code == -signal.SIGKILL else "traceback"
+                yield number, Failure(outcome, f"worker ended by {code}: {said}")
+                number += 1
 
 
-def lines_in_time(process: Any, first_seconds: float, seconds: float) -> Iterator[str]:
+def lines_in_time(pid: int, answers: IO[str], first_seconds: float, seconds: float) -> Iterator[str]:
     """Yield the lines of a process; kill it if the next one does not come in time."""
-    import selectors
-
     selector = selectors.DefaultSelector()
-    selector.register(process.stdout, selectors.EVENT_READ)
-    patience = first_seconds
-    while selector.select(patience):
-        line = process.stdout.readline()
-        if not line:
-            return
-        yield line
-        patience = seconds
-    process.kill()
+    selector.register(answers, selectors.EVENT_READ)
+    patience, computed = first_seconds, 0.0
+    while True:
+        if selector.select(patience):
+            line = answers.readline()
+            if not line:
+                return
+            yield line
+            patience, computed = seconds, processor_seconds(pid)[0]
+        else:
+            total, is_running = processor_seconds(pid)
+            if not is_running or total - computed > 2 * MAX_SECONDS:
+                os.kill(pid, signal.SIGKILL)
+                return
+
+
+def processor_seconds(pid: int) -> tuple[float, bool]:
+    """Return the processor time of a process, and whether it runs or would run on a machine with less to do."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), fields[0] == "R"
 
 
 def count(results: Iterator[tuple[int, str | Failure]], report: Callable[[int, Failure], None]) -> Counter[str]:

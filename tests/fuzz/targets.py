@@ -2,13 +2,17 @@
 
 import io
 import json
+import tempfile
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import torch
 
+from picaset.estimators import set_ensemble
+from picaset.estimators.amortized_mixture import AmortizedMixture
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.estimators.set_estimators import SetClassifier, SetRegressor
 from picaset.lab.data.celeba import read_celeba
@@ -19,8 +23,9 @@ from picaset.lab.training.run_directory import RunDirectory
 from picaset.pretrained import CLASSES, PretrainedNetwork, read_description
 from picaset.studio.rooms.runs import reading
 from picaset.terminal import Terminal, say
-from tests.fuzz.mutations import Files
+from tests.fuzz.mutations import Files, write_files
 from tests.fuzz.runner import RefusedError, Target, command
+from tests.fuzz.tables import TABLES
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/version_0_1"
 ESTIMATORS = {
@@ -28,25 +33,46 @@ ESTIMATORS = {
     "set_regressor": SetRegressor,
     "set_anomaly_detector": SetAnomalyDetector,
 }
+KINDS = [*ESTIMATORS.values(), AmortizedMixture]
 
 
 def files_in(folder: Path) -> Files:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+@cache
 def saved_estimators() -> list[Files]:
-    return [files_in(FIXTURES / "estimators" / name) for name in ESTIMATORS]
+    """Estimators of version 0.1, and small ones of this version: ensembles, statistics, mixtures."""
+    folder, generator = Path(tempfile.mkdtemp()), np.random.default_rng(0)
+    sets = [generator.normal(size=(size, 3)) + shift for size, shift in zip(range(4, 16), [0, 1] * 6, strict=True)]
+    options: dict[str, Any] = dict(dim=4, num_heads=1, max_iter=2, random_state=0)
+    set_ensemble.NUM_TREES, number = 2, set_ensemble.NUM_TREES
+    try:
+        SetClassifier(**options).fit(sets, ["left", "right"] * 6).save(folder / "classifier")
+        SetRegressor(**options).fit(sets, [float(len(elements)) for elements in sets]).save(folder / "regressor")
+    finally:
+        set_ensemble.NUM_TREES = number
+    detector = SetAnomalyDetector(method="density", random_state=0).fit(sets)
+    detector._weights |= dict.fromkeys(["mahalanobis", "lof"], detector._weights["density"])
+    detector.save(folder / "detector")
+    AmortizedMixture(2, random_state=0).fit(np.concatenate(sets)).save(folder / "mixture")
+    AmortizedMixture(2, covariance_type="full", noise=True, random_state=0).fit(np.concatenate(sets)).save(
+        folder / "noise"
+    )
+    old = [FIXTURES / "estimators" / name for name in ESTIMATORS]
+    return [files_in(path) for path in (*old, *sorted(folder.iterdir()))]
 
 
 def use_estimator(folder: Path, random: Random) -> None:
     """Load a saved estimator, by the class that it names, and predict."""
     described = (folder / "estimator.json").read_bytes() if (folder / "estimator.json").is_file() else b""
-    kinds = [kind for kind in ESTIMATORS.values() if kind.__name__.encode() in described]
-    kind = random.choice(kinds or list(ESTIMATORS.values()))
-    estimator = kind.load(folder)
+    kinds = [kind for kind in KINDS if kind.__name__.encode() in described]
+    estimator = random.choice(kinds or KINDS).load(folder)
     generator = np.random.default_rng(0)
     sets = [generator.normal(size=(size, 3)) for size in (4, 1, 7)]
-    if isinstance(estimator, SetAnomalyDetector):
+    if isinstance(estimator, AmortizedMixture):
+        results = [estimator.predict_proba(sets[2]), estimator.score_samples(sets[2])]
+    elif isinstance(estimator, SetAnomalyDetector):
         results = [np.concatenate(estimator.score_elements(sets)), np.concatenate(estimator.predict(sets))]
     elif isinstance(estimator, SetClassifier):
         results = [estimator.predict_proba(sets)]
@@ -89,6 +115,13 @@ def run_directories() -> list[Files]:
         for path in sorted((FIXTURES / "runs").iterdir())
     ]
     return [whole, whole, half, *others]
+
+
+def draw_report() -> None:
+    """Draw a report of a valid run: the first one of a process reads fonts, which takes seconds."""
+    with tempfile.TemporaryDirectory() as place:
+        write_files(Path(place), small_run(), Random(0), Path(place))
+        command("report", "--runs", Path(place) / "runs", "--out", Path(place) / "report")
 
 
 def use_run(folder: Path, random: Random) -> None:
@@ -155,8 +188,6 @@ def use_config(folder: Path, random: Random) -> None:
 
 @cache
 def data_sets() -> list[Files]:
-    import tempfile
-
     from tests.celeba_files import write_celeba
     from tests.clevr_files import write_clevr
 
@@ -179,9 +210,10 @@ def use_data_sets(folder: Path, random: Random) -> None:
 
 
 TARGETS = [
+    *TABLES,
     Target("saved estimators, load and use", saved_estimators, use_estimator),
     Target("saved networks", saved_networks, use_network),
-    Target("run directories: evaluate, look, report, resume, studio", run_directories, use_run),
+    Target("run directories: evaluate, look, report, resume, studio", run_directories, use_run, draw_report),
     Target("configs of experiments", configs, use_config),
     Target("CelebA, CLEVR files", data_sets, use_data_sets),
 ]

@@ -306,7 +306,9 @@ def render_toys(
     return Views(torch.cat(images), *torch.tensor(labels).unbind(dim=1))
 
 
-def render_toy(category: int, instance: int, grid: Grid, *, seed: int) -> UInt8[Tensor, "N 2 S S"]:
+def render_toy(
+    category: int, instance: int, grid: Grid, *, seed: int, size: int = SIZE, cameras: int = 2
+) -> UInt8[Tensor, "N {cameras} {size} {size}"]:
     """Render one toy; images are ordered by elevation, azimuth and lighting."""
     toy = build_toy(category, instance, seed=seed)
     generator = seeded_generator(seed, category, instance)
@@ -317,18 +319,24 @@ def render_toy(category: int, instance: int, grid: Grid, *, seed: int) -> UInt8[
         batch = viewpoints[first : first + BATCH]
         elevation, azimuth = 30 + 5 * batch[:, 0], 10 * batch[:, 1]
         pair = [
-            render_views(toy, elevation, azimuth + offset, azimuth, grid.lightings, ground)
-            for offset in (CAMERA_ANGLE / 2, -CAMERA_ANGLE / 2)
+            render_views(toy, elevation, azimuth + offset, azimuth, grid.lightings, ground, size)
+            for offset in (CAMERA_ANGLE / 2, -CAMERA_ANGLE / 2)[:cameras]
         ]
-        batches.append(torch.stack(pair, dim=2).flatten(0, 1))  # (V L, 2, S, S)
+        batches.append(torch.stack(pair, dim=2).flatten(0, 1))  # (V L, cameras, size, size)
     images = 255 * torch.cat(batches)
     noisy = images + NOISE * torch.randn(images.shape, generator=generator)
     return noisy.round().clamp(0, 255).to(torch.uint8)
 
 
 def render_views(
-    toy: Solids, elevation: Tensor, azimuth: Tensor, lamp_azimuth: Tensor, lightings: tuple[int, ...], ground: float
-) -> Float[Tensor, "V L S S"]:
+    toy: Solids,
+    elevation: Tensor,
+    azimuth: Tensor,
+    lamp_azimuth: Tensor,
+    lightings: tuple[int, ...],
+    ground: float,
+    size: int,
+) -> Float[Tensor, "V L {size} {size}"]:
     """Render the views of one camera.
 
     smallNORB turns the toy while cameras and lamps stand still; here cameras and lamps turn around the toy.
@@ -339,7 +347,7 @@ def render_views(
     target = torch.tensor([[0.0, 0.0, height]]).expand(count, 3)
     cameras = Cameras(target + DISTANCE * on_sphere(azimuth, elevation), target, torch.full((count,), DEGREES))
     background = Background(torch.full((count, 1), ground), torch.full((count, 1), ground))
-    points = trace_rays(solids, cameras, background, size=(SIZE, SIZE))
+    points = trace_rays(solids, cameras, background, size=(size, size))
     pictures = list[Tensor]()
     for lighting in lightings:
         position, strength, ambient = LAMPS[lighting]
@@ -348,7 +356,7 @@ def render_views(
             strength=torch.full((count, 1), strength),
             ambient=torch.full((count,), ambient),
         )
-        pictures.append(to_pixels(shade(points, solids, lamps), (SIZE, SIZE), 2)[:, 0])
+        pictures.append(to_pixels(shade(points, solids, lamps), (size, size), 2)[:, 0])
     return torch.stack(pictures, dim=1)
 
 

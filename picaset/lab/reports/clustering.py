@@ -257,7 +257,7 @@ def draw_mixture(axis: Any, points: NDArray[np.float32], mixtures: dict[str, Any
     squares = ((points[None] - means[:, None]) ** 2).sum(axis=-1)  # (K, N)
     joint = log_weights[:, None] - np.log(variances) - 0.5 * squares / variances
     covariances = variances[:, :, None] * np.eye(means.shape[1])  # (K, 2, 2)
-    panel = Panel("", points.astype(np.float64), joint.argmax(axis=0), means, covariances)
+    panel = Panel("", points.astype(np.float64), joint.argmax(axis=0), means, covariances, np.exp(log_weights))
     draw_panel(axis, panel)
 
 

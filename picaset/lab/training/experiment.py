@@ -148,5 +148,5 @@ def upgraded(task: type[Task], settings: dict[str, Any], *, where: str) -> dict[
     """Return the settings of a task in a record of format version 1 as those of today."""
     try:
         return task.upgrade(settings)
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{where}, task: {error}") from None

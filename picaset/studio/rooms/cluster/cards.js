@@ -40,6 +40,15 @@ export class Card {
     this.draw();
   }
 
+  // A result is on its way: the reason why there was none no longer holds.
+  wait() {
+    this.problem = "";
+    this.find(".outside").textContent = "";
+    const badge = this.find(".badge");
+    badge.className = "badge";
+    badge.textContent = "waiting";
+  }
+
   fail(message) {
     this.result = null;
     this.problem = message;

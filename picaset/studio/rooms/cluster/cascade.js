@@ -27,6 +27,12 @@ export class Cascade {
     this.find("#step").addEventListener("input", () => this.draw());
     this.find("#play").addEventListener("click", () => (this.playing ? this.stop() : this.play()));
     this.find("#templates").addEventListener("change", () => this.draw());
+    this.hasPlayed = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.isVisible = false;
+    new IntersectionObserver(([{ isIntersecting }]) => {
+      this.isVisible = isIntersecting;
+      this.playOnce();
+    }, { threshold: 0.5 }).observe(this.find("#cascade"));
   }
 
   get method() {
@@ -79,6 +85,14 @@ export class Cascade {
     this.listTemplates(result.steps[0].components.length);
     this.buildFilm(result.steps.length);
     this.draw();
+    this.playOnce();
+  }
+
+  // Plays when the steps are first seen, unless the visitor prefers reduced motion.
+  playOnce() {
+    if (this.hasPlayed || !this.isVisible || this.steps.length < 2) return;
+    this.hasPlayed = true;
+    this.play();
   }
 
   listTemplates(count) {

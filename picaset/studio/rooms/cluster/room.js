@@ -75,7 +75,11 @@ function changed(event) {
   isMoving = true;
   clearTimeout(restTimer);
   restTimer = setTimeout(onRest, REST);
-  for (const card of cards) card.latest.submit(query);
+  if (cards.every((card) => card.result === null)) setText(find("#verdict"), "Waiting for the results …");
+  for (const card of cards) {
+    if (card.problem) card.wait();
+    card.latest.submit(query);
+  }
   cascade.submit(query);
 }
 
@@ -132,6 +136,8 @@ function compare() {
   const best = fitted.reduce((a, b) => (b.result.log_likelihood > a.result.log_likelihood ? b : a));
   matching.anchor(best.result.components);
   const references = fitted.map((card) => card.result.reference ?? -Infinity);
+  // Without the free fit of the data, the best of the methods shown would count as good; its method may still compute.
+  if (Math.max(...references) === -Infinity && cards.some((card) => card.result === null && !card.problem)) return;
   const highest = Math.max(best.result.log_likelihood, ...references);
   for (const card of cards) {
     card.compare(highest);

@@ -1,4 +1,4 @@
-// The room of faces: sets that can be changed face by face, and the score of every face by each network.
+// The room of faces: a guess by the visitor, then the score of every face by each network; sets can be changed face by face.
 
 import { fetchJson, LatestRequest } from "/static/request.js";
 import { element, fillSelect, setText } from "/static/element.js";
@@ -17,6 +17,8 @@ let pair = [];
 let tiles = [];
 let models = [];
 let changes = Promise.resolve();
+let guessed = null; // the round of the set that is shown: the tile that was clicked, and who was right
+const rounds = [];
 
 const sets = new LatestRequest({
   send: ({ source, size, first, second, number }, signal) => {
@@ -26,6 +28,8 @@ const sets = new LatestRequest({
   show: (faceSet, query) => {
     shown = query;
     pair = faceSet.pair;
+    guessed = null;
+    find("#odd-reveal").checked = false;
     tiles = faceSet.faces.map(makeTile);
     find("#odd-faces").replaceChildren(...tiles.map((tile) => tile.element));
     changed();
@@ -59,7 +63,24 @@ function restore(error, { isSource = true } = {}) {
 }
 
 function makeTile(face) {
-  return new Tile(face, shown.source, models, { swap, remove });
+  return new Tile(face, shown.source, models, { guess, swap, remove });
+}
+
+// Ends the round: a guess counts if exactly one face is odd.
+function guess(tile) {
+  const counts = countFaces(0) === 1;
+  guessed = { gesture, tile, isCorrect: tile.countShared(pair) === 0, networks: new Map() };
+  if (counts) rounds.push(guessed);
+  find("#odd-reveal").checked = true;
+  reveal();
+}
+
+// Shows or hides the solution and the predictions.
+function reveal() {
+  const isRevealed = find("#odd-reveal").checked;
+  section.classList.toggle("guessing", !isRevealed);
+  for (const tile of tiles) tile.reveal(pair, isRevealed, tile === guessed?.tile);
+  summarize();
 }
 
 function showSize() {
@@ -73,7 +94,6 @@ function changed() {
   tiles.forEach((tile, index) => {
     tile.setNumber(index);
     tile.remove.disabled = tiles.length <= options.smallest;
-    tile.reveal(pair, find("#odd-reveal").checked);
     tile.wait();
   });
   showSize();
@@ -83,7 +103,7 @@ function changed() {
   setText(find("#odd-full"), reason);
   const query = { gesture, faces: tiles.map((tile) => tile.face.number), tiles, source: shown.source };
   for (const model of models) model.latest.submit(query);
-  summarize();
+  reveal();
 }
 
 // Requests one more face and passes its tile to `insert`. Requests run one after the other, so that no face comes twice;
@@ -171,20 +191,43 @@ function describeSolution(odd) {
   return `${countFaces(2)} of ${tiles.length} faces have ${both}; ${odd} ${odd === 1 ? "has" : "have"} neither.`;
 }
 
-// Names the face that each network predicts and, once revealed, whether it is correct.
+// Asks for a guess or, once revealed, names the solution and the face that each network predicts.
 function summarize() {
-  const isRevealed = find("#odd-reveal").checked;
+  showScore();
+  if (!find("#odd-reveal").checked) {
+    setText(find("#odd-verdict"), "Which face does not belong? Click it.");
+    return;
+  }
   const odd = countFaces(0);
-  const parts = [];
+  const parts = [describeGuess(), describeSolution(odd)];
   for (const { title, result, score } of models) {
     if (result === null || result.gesture !== gesture) continue;
     const face = `face ${tiles.indexOf(result.top) + 1}`;
-    const outcome = !isRevealed || !odd ? "" : result.top.countShared(pair) === 0 ? " ✓ correct" : " ✗ wrong";
+    const isCorrect = result.top.countShared(pair) === 0;
+    const outcome = !odd ? "" : isCorrect ? " ✓ correct" : " ✗ wrong";
     setText(score, `Prediction: ${face}, probability ${result.score.toFixed(2)}${outcome}`);
-    parts.push(`${title} predicts ${face}${outcome && `,${outcome}`}`);
+    parts.push(`${title} predicts ${face}${outcome && `,${outcome}`}.`);
+    if (guessed?.gesture === gesture) guessed.networks.set(title, isCorrect);
   }
-  const solution = isRevealed ? `${describeSolution(odd)} ` : "";
-  if (parts.length) setText(find("#odd-verdict"), `${solution}${parts.join("; ")}.`);
+  setText(find("#odd-verdict"), parts.filter(Boolean).join(" "));
+  showScore();
+}
+
+function describeGuess() {
+  if (!tiles.includes(guessed?.tile)) return "";
+  const face = `You chose face ${tiles.indexOf(guessed.tile) + 1}`;
+  if (!rounds.includes(guessed)) return `${face}; the guess does not count, because this set does not have exactly one odd face.`;
+  return `${face}: ${guessed.isCorrect ? "✓ correct" : "✗ wrong"}.`;
+}
+
+// Shows how many of the guessed sets the visitor and each network got right.
+function showScore() {
+  const right = (isCorrect) => rounds.filter(isCorrect).length;
+  const scores = [["you", right((round) => round.isCorrect)],
+    ...models.map(({ title }) => [title, right((round) => round.networks.get(title))])];
+  setText(find("#odd-score"), rounds.length
+    ? `Correct of ${rounds.length} guessed: ${scores.map(([name, count]) => `${name} ${count}`).join(", ")}`
+    : "");
 }
 
 function listAttributes({ source, names }) {
@@ -212,13 +255,9 @@ async function loadSource() {
 function listen() {
   find("#odd-new").addEventListener("click", () => {
     seed += 1;
-    find("#odd-reveal").checked = false;
     requestSet();
   });
-  find("#odd-reveal").addEventListener("change", () => {
-    for (const tile of tiles) tile.reveal(pair, find("#odd-reveal").checked);
-    summarize();
-  });
+  find("#odd-reveal").addEventListener("change", reveal);
   find("#odd-size").addEventListener("input", () => {
     setText(find("#odd-size-shown"), find("#odd-size").value);
     requestSet();

@@ -7,16 +7,19 @@ export function formatAttribute(name) {
 }
 
 export class Tile {
-  constructor(face, source, models, { swap, remove }) {
+  constructor(face, source, models, { guess, swap, remove }) {
     this.face = face;
     this.label = element("span", { className: "place" });
     this.swap = element("button", { type: "button", textContent: "↻", title: "Replace with another face" });
     this.remove = element("button", { type: "button", textContent: "×", title: "Remove this face" });
     this.swap.addEventListener("click", () => swap(this));
     this.remove.addEventListener("click", () => remove(this));
+    this.choose = element("button", { type: "button", className: "choose", title: "Choose as the odd one" });
+    this.choose.addEventListener("click", () => guess(this));
     this.image = element("img", { src: `/api/odd/face/${source}/${face.number}`, width: 128, height: 128 });
     this.image.addEventListener("error", () => this.image.replaceWith(
       element("p", { className: "hint", textContent: "This image cannot be loaded." })));
+    this.choose.append(this.image);
     this.solution = element("p", { className: "solution" });
     this.scores = models.map((model, index) => {
       const bar = element("div", { className: "bar" });
@@ -28,12 +31,13 @@ export class Tile {
     });
     this.element = element("li", { className: "face" },
       element("div", { className: "head" }, this.label, element("span", {}, this.swap, this.remove)),
-      this.image, ...this.scores.map(({ row }) => row), this.solution);
+      this.choose, ...this.scores.map(({ row }) => row), this.solution);
   }
 
   setNumber(index) {
     setText(this.label, `Face ${index + 1}`);
     this.image.alt = `Face ${index + 1}`;
+    this.choose.ariaLabel = `Choose face ${index + 1} as the odd one`;
     this.swap.ariaLabel = `Replace face ${index + 1} with another`;
     this.remove.ariaLabel = `Remove face ${index + 1}`;
   }
@@ -61,10 +65,13 @@ export class Tile {
     return pair.filter((name) => this.face.attributes.includes(name)).length;
   }
 
-  reveal(pair, isRevealed) {
+  reveal(pair, isRevealed, isGuess) {
     const shared = this.countShared(pair);
     const has = pair.filter((name) => this.face.attributes.includes(name)).map(formatAttribute);
     this.element.classList.toggle("is-odd", isRevealed && shared === 0);
-    setText(this.solution, !isRevealed ? "" : shared === 0 ? "odd one out: has neither" : has.join(", "));
+    this.element.classList.toggle("is-guess", isRevealed && isGuess);
+    this.choose.disabled = isRevealed;
+    const text = shared === 0 ? "odd one out: has neither" : has.join(", ");
+    setText(this.solution, isRevealed ? `${isGuess ? "your guess; " : ""}${text}` : "");
   }
 }

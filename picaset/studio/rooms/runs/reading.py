@@ -222,7 +222,7 @@ def format_value(value: Any) -> str:
 
 
 def build_tables(folders: Sequence[Path]) -> PaperTables:
-    """Build the paper's tables from the largest profile that has finished runs; unreadable runs are left out."""
+    """Build the paper's tables from readable finished runs; smoke runs are used if there are no others."""
     records = dict[tuple[str, str, int], Record]()
     for folder in folders:
         for path in find_runs(folder).values():
@@ -231,18 +231,15 @@ def build_tables(folders: Sequence[Path]) -> PaperTables:
                 _, problem = read_or_explain(lambda record=record: check_reportable(record), path)
             if record is not None and problem is None:
                 records.setdefault(record.key, record)
-    for profile in ("paper", "quick", "smoke"):
-        used = [record for record in records.values() if record.experiment.profile == profile]
-        if not used:
-            continue
-        tables, problem = read_or_explain(lambda used=used: all_tables(used, folders), folders[0])
-        if tables:
-            is_smoke = profile == "smoke"
-            about = f"From {len(used)} finished runs, profile {profile}" + (SMOKE_NOTE if is_smoke else ".")
-            return PaperTables(about=about, tables=[to_response(table, mark_best=not is_smoke) for table in tables])
-        if problem:
-            return PaperTables(about=f"The tables could not be built: {problem}", tables=[])
-    return PaperTables(about="There are no finished runs to build a table from.", tables=[])
+    trained = [record for record in records.values() if not record.experiment.profile.startswith("smoke")]
+    used = trained or list(records.values())
+    tables, problem = read_or_explain(lambda: all_tables(used, folders), folders[0]) if used else (None, None)
+    if problem:
+        return PaperTables(about=f"The tables could not be built: {problem}", tables=[])
+    if not tables:
+        return PaperTables(about="There are no finished runs to build a table from.", tables=[])
+    about = f"From {len(used)} finished run{'s' * (len(used) > 1)}{'.' if trained else SMOKE_NOTE}"
+    return PaperTables(about=about, tables=[to_response(table, mark_best=bool(trained)) for table in tables])
 
 
 def to_response(table: Any, *, mark_best: bool) -> PaperTable:
@@ -250,8 +247,47 @@ def to_response(table: Any, *, mark_best: bool) -> PaperTable:
         title=table.title,
         columns=list(table.columns),
         rows=[
-            [TableCell(measured=cell.found, published=cell.published, best=cell.best and mark_best) for cell in row]
+            [
+                row_name(cell.found)
+                if column == 0
+                else TableCell(measured=cell.found, published=cell.published, best=cell.best and mark_best)
+                for column, cell in enumerate(row)
+            ]
             for row in table.rows
         ],
         notes=list(table.notes),
     )
+
+
+BLOCKS = {
+    "SA": "self-attention",
+    "AE": "induced attention",
+    "AE16": "induced attention (16 points)",
+    "AE32": "induced attention (32 points)",
+    "PMA": "attention pooling",
+    "PB": "PICASO",
+    "PB1": "PICASO, 1 step",
+    "PB2": "PICASO, 2 steps",
+    "PB3": "PICASO, 3 steps",
+    "GPB": "generalized PICASO",
+}
+"""Blocks of the paper's networks in plain words."""
+
+
+def row_name(label: str) -> TableCell:
+    """Describe a row that the paper names by its blocks, with the paper's name below.
+
+    Example:
+        >>> row_name("AE32 + PB + SA").measured
+        'induced attention (32 points) → PICASO → self-attention'
+        >>> row_name("SA + GPB, the authors' loss").measured
+        "self-attention → generalized PICASO, the authors' loss"
+        >>> row_name("DeepSet, mean").measured
+        'DeepSet, mean'
+    """
+    blocks, comma, rest = label.partition(",")
+    names = blocks.split(" + ")
+    if not all(name in BLOCKS for name in names):
+        return TableCell(measured=label, published="", best=False)
+    plain = " → ".join(BLOCKS[name] for name in names)
+    return TableCell(measured=f"{plain}{comma}{rest}", published=f"paper: {blocks}", best=False)

@@ -41,14 +41,20 @@ async function update() {
   }
 }
 
-// Initial selection: runs in progress, or else a few of the task that has most runs.
+// The comparison that the paper begins with, in the committed records.
+const FIRST_COMPARISON = ["clustering-set-transformer", "clustering-ae32-pb", "clustering-ae32-pb-sa", "clustering-ours"]
+  .map((name) => `${name}-quick-seed0`);
+
+// Initial selection: runs in progress, or else the first comparison of the paper, or else runs of the task with most runs.
 function selectSome() {
   const readable = runs.filter((run) => !run.problem);
   const training = readable.filter((run) => !run.finished);
+  const first = readable.filter((run) => FIRST_COMPARISON.includes(run.name));
   const count = (kind) => readable.filter((run) => run.kind === kind).length;
   const finished = readable.filter((run) => run.score !== null && !run.name.includes("ablation"))
     .sort((a, b) => count(b.kind) - count(a.kind));
-  for (const run of (training.length ? training : finished).slice(0, 4)) select(run.name);
+  const groups = [training, first.length > 1 ? first : [], finished];
+  for (const run of (groups.find((group) => group.length) ?? []).slice(0, 4)) select(run.name);
 }
 
 function select(name) {

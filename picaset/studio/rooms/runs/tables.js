@@ -9,20 +9,22 @@ export function settingsTable(details, onlyDiffering) {
     .map((row) => ({ ...row, differs: new Set(row.cells).size > 1 }))
     .filter((row) => row.differs || !onlyDiffering || details.length < 2);
   if (!rows.length) return element("p", {}, "All settings are equal.");
-  return buildTable(["setting", ...details.map((detail) => detail.name)], rows.map((row) => element("tr",
-    { className: row.differs && !onlyDiffering ? "differs" : "" },
-    ...[row.name, ...row.cells].map((text) => element("td", {}, text)))));
+  const columns = ["setting", ...details.map((detail) => detail.name)];
+  return buildTable(columns, rows.map((row) => element("tr", { className: row.differs && !onlyDiffering ? "differs" : "" },
+    ...[row.name, ...row.cells].map((text, column) => element("td", { data: { column: columns[column] } }, text)))));
 }
 
 export function paperTable({ title, columns, rows, notes }) {
-  const table = buildTable(columns, rows.map((row) => element("tr", {}, ...row.map(buildCell))));
+  const table = buildTable(columns, rows.map((row) => element("tr", {},
+    ...row.map((cell, column) => buildCell(cell, columns[column])))));
   return element("section", {}, element("h3", {}, title),
     element("div", { className: "scroll", tabIndex: 0, attributes: { role: "region", "aria-label": title } }, table),
     ...notes.map((note) => element("p", { className: "hint" }, note)));
 }
 
-function buildCell({ measured, published, best }) {
-  const cell = element("td", { className: best ? "best" : "" }, measured);
+// On a narrow screen every cell stands on a line of its own, after the name of its column.
+function buildCell({ measured, published, best }, column) {
+  const cell = element("td", { className: best ? "best" : measured ? "" : "empty", data: { column } }, element("span", {}, measured));
   if (published) cell.append(element("span", { className: "published" }, published));
   return cell;
 }

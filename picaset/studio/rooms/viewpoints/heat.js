@@ -18,7 +18,8 @@ export function drawHeat(canvas, { picture, heat, heatLimit, crop, whole, shown 
   if (!picture) return;
   const scale = size / shown;
   context.imageSmoothingQuality = "high";
-  context.drawImage(picture, (whole - shown) / 2, (whole - shown) / 2, shown, shown, 0, 0, size, size);
+  const unit = picture.width / whole; // the page may show more pixels than the networks see
+  context.drawImage(picture, unit * (whole - shown) / 2, unit * (whole - shown) / 2, unit * shown, unit * shown, 0, 0, size, size);
   const [edge, extent] = [((shown - crop) / 2) * scale, crop * scale];
   if (heat?.length) {
     const side = Math.round(Math.sqrt(heat.length));

@@ -38,6 +38,8 @@ from picaset.studio.schemas import (
 
 TRAINING_GRID = GRIDS["small"]
 """Views that the networks of the room were trained on."""
+PICTURE_SIZE = 192
+"""Pixels per side of a rendered toy on the page; the networks see 48."""
 PATCH_DIM = 16
 """Features of a patch, per camera."""
 
@@ -138,6 +140,10 @@ class ViewOptions(BaseModel):
     """Pixels per side of the central crop that the networks see, and of the whole image."""
 
 
+Labels = tuple[int, int, int, int, int]
+"""Category, instance, elevation, azimuth and lighting of a view."""
+
+
 class View(BaseModel):
     """A toy from one viewpoint under one lighting."""
 
@@ -149,6 +155,11 @@ class View(BaseModel):
     elevation: Elevation = 0
     azimuth: Azimuth = 0
     lighting: Lighting = 0
+
+    @property
+    def labels(self) -> Labels:
+        category = CATEGORIES.index(self.category.value)
+        return category, self.instance, self.elevation, self.azimuth, self.lighting
 
 
 class PredictionRequest(PageRequest):
@@ -177,8 +188,11 @@ class PredictionResponse(Prediction):
     gesture: int
 
 
-Labels = tuple[int, int, int, int, int]
-"""Category, instance, elevation, azimuth and lighting of a view."""
+def render(labels: Labels, **options: int) -> UInt8[Tensor, "C S S"]:
+    """Render a view; options are the size and the number of cameras."""
+    category, instance, elevation, azimuth, lighting = labels
+    grid = Grid(elevations=(elevation,), azimuths=(azimuth,), lightings=(lighting,))
+    return render_toy(category, instance, grid, seed=SEED, **options)[0]
 
 
 class ViewImages:
@@ -190,6 +204,7 @@ class ViewImages:
 
     def __init__(self, root: Path | None) -> None:
         self.cached_image = lru_cache(maxsize=4096)(self.load_image)
+        self.cached_picture = lru_cache(maxsize=512)(self.load_picture)
         self.small_norb: LazyData[tuple[Views, Views]] | None = None
         if root is not None and has_small_norb(root):
             self.small_norb = LazyData("smallNORB", lambda: load_small_norb(root))
@@ -205,15 +220,20 @@ class ViewImages:
         return self.small_norb
 
     def image(self, view: View) -> UInt8[Tensor, "2 S S"]:
-        category = CATEGORIES.index(view.category.value)
-        return self.cached_image(view.source, (category, view.instance, view.elevation, view.azimuth, view.lighting))
+        """Return what the networks see."""
+        return self.cached_image(view.source, view.labels)
+
+    def picture(self, view: View) -> bytes:
+        """Return what the page shows, as PNG."""
+        return self.cached_picture(view.source, view.labels)
 
     def load_image(self, source: SourceName, labels: Labels) -> UInt8[Tensor, "2 S S"]:
-        if source is SourceName.SMALL_NORB:
-            return self.find_photograph(labels)
-        category, instance, elevation, azimuth, lighting = labels
-        grid = Grid(elevations=(elevation,), azimuths=(azimuth,), lightings=(lighting,))
-        return render_toy(category, instance, grid, seed=SEED)[0]
+        return self.find_photograph(labels) if source is SourceName.SMALL_NORB else render(labels)
+
+    def load_picture(self, source: SourceName, labels: Labels) -> bytes:
+        is_photograph = source is SourceName.SMALL_NORB
+        image = self.find_photograph(labels) if is_photograph else render(labels, size=PICTURE_SIZE, cameras=1)
+        return encode_png(image[0].numpy())
 
     def find_photograph(self, labels: Labels) -> UInt8[Tensor, "2 S S"]:
         photographs = self.photographs()
@@ -300,8 +320,9 @@ class Classifiers:
         return [result_or_error(self.run_job, kind, view) for view in views]
 
     def run_job(self, kind: str, view: View) -> bytes | Prediction:
-        image = self.images.image(view)
-        return encode_png(image[0].numpy()) if kind == PICTURE else self.by_name[ModelName(kind)].classify(image)
+        if kind == PICTURE:
+            return self.images.picture(view)
+        return self.by_name[ModelName(kind)].classify(self.images.image(view))
 
     def list_models(self) -> list[NetworkOption]:
         return [classifier.describe() for classifier in self.by_name.values()]

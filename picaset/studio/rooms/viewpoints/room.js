@@ -13,6 +13,7 @@ const find = (selector) => section.querySelector(selector);
 const page = crypto.randomUUID();
 const TURN_VIEWS = 18; // views of a full turn
 const TURN_LABEL = "Turn it once around";
+const FIRST_AZIMUTH = 2; // in the training data, and easy to recognise
 const PATIENCE = 150; // milliseconds that a new image waits for its attention map
 let options = null;
 let dial = null;
@@ -274,7 +275,8 @@ async function start() {
     fillSelect(find("#view-category"), options.categories.map((name) => ({ name, title: name })));
     fillSelect(find("#view-source"), options.sources);
     listToys();
-    find("#view-category").value = "truck";
+    find("#view-category").value = "animal";
+    dial.set(FIRST_AZIMUTH);
     cards = options.models.map(makeCard);
     find("#view-cards").append(...cards.map((card) => card.element));
     listAttentionModels();
