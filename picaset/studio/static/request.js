@@ -4,14 +4,13 @@ import { clearErrors } from "./notice.js";
 
 const NO_RESPONSE = "The studio does not answer; is it still running in the terminal?";
 
-async function fetchResult(path, options, read, { background = false } = {}) {
-  const began = performance.now();
+async function fetchResult(path, options, read, { background = false, submitted = performance.now() } = {}) {
   let response;
   try {
     response = await fetch(path, options);
     if (response.ok) {
       const result = await read(response);
-      if (!background) clearErrors(began);
+      if (!background) clearErrors(submitted);
       return result;
     }
   } catch (error) {
@@ -26,21 +25,22 @@ async function fetchResult(path, options, read, { background = false } = {}) {
   throw error;
 }
 
-// `background`: no action of the user caused the request, so its success does not remove an error message.
-export function fetchJson(path, { body, signal, background } = {}) {
+// A success removes error messages older than `submitted`, the time of the user's action that caused the request.
+// `background`: no action caused it, so that it removes none.
+export function fetchJson(path, { body, signal, background, submitted } = {}) {
   const options = body === undefined ? { signal } : {
     method: "POST", body, signal, headers: { "Content-Type": "application/json" },
   };
-  return fetchResult(path, options, (response) => response.json(), { background });
+  return fetchResult(path, options, (response) => response.json(), { background, submitted });
 }
 
-export async function fetchImage(path, { signal } = {}) {
-  return createImageBitmap(await fetchResult(path, { signal }, (response) => response.blob()));
+export async function fetchImage(path, { signal, submitted } = {}) {
+  return createImageBitmap(await fetchResult(path, { signal }, (response) => response.blob(), { submitted }));
 }
 
 // Sends one query at a time; of those submitted meanwhile, only the last is sent next. A running query is cancelled by a
 // new one only after `patience` milliseconds, so that fast results are shown while the user drags. Between two queries
-// it waits `pause` milliseconds, unless `resume` is called.
+// it waits `pause` milliseconds, unless `resume` is called. `send` gets the query and what `fetchJson` needs to know of it.
 export class LatestRequest {
   constructor({ send, show, fail, patience = 400, pause = 0 }) {
     Object.assign(this, { send, show, fail, patience, pause });
@@ -50,7 +50,7 @@ export class LatestRequest {
   }
 
   submit(query) {
-    this.next = query;
+    this.next = { query, submitted: performance.now() };
     if (!this.busy) this.work();
     else if (performance.now() - this.began > this.patience) this.controller.abort();
   }
@@ -58,12 +58,12 @@ export class LatestRequest {
   async work() {
     this.busy = true;
     while (this.next !== null) {
-      const query = this.next;
+      const { query, submitted } = this.next;
       this.next = null;
       this.began = performance.now();
       this.controller = new AbortController();
       try {
-        const result = await this.send(query, this.controller.signal);
+        const result = await this.send(query, { signal: this.controller.signal, submitted });
         this.show(result, query);
       } catch (error) {
         if (error.name !== "AbortError" && error.status !== 409) this.fail(error, query);

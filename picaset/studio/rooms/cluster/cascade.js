@@ -18,7 +18,7 @@ export class Cascade {
     this.playing = null;
     this.view = new View(this.find("#cascade"), () => this.draw());
     this.latest = new LatestRequest({
-      send: (query, signal) => fetchJson("/api/cluster/steps", { body: query.body(this.method), signal }),
+      send: (query, request) => fetchJson("/api/cluster/steps", { body: query.body(this.method), ...request }),
       show: (result, query) => this.show(result, query.points),
       fail: (error) => this.clear(error.message),
       pause: 600, // leaves the server to the cards

@@ -95,9 +95,9 @@ function makeCard(method, index) {
   const card = new Card(method, { colours: () => colours, matching });
   card.latest = new LatestRequest({
     pause: isLive ? 0 : INTERVAL,
-    send: (query, signal) => fetchJson("/api/cluster/fit", {
+    send: (query, request) => fetchJson("/api/cluster/fit", {
       body: query.body(method.name, `,"components":${value("components")},"covariance":"${find("#covariance").value}","noise":${find("#noise").checked}`),
-      signal,
+      ...request,
     }),
     show: (result, query) => {
       card.show(result, query.points);

@@ -21,9 +21,9 @@ let guessed = null; // the round of the set that is shown: the tile that was cli
 const rounds = [];
 
 const sets = new LatestRequest({
-  send: ({ source, size, first, second, number }, signal) => {
+  send: ({ source, size, first, second, number }, request) => {
     const parameters = { source, size, seed: number, ...(first && { first }), ...(second && { second }) };
-    return fetchJson(`/api/odd/set?${new URLSearchParams(parameters)}`, { signal });
+    return fetchJson(`/api/odd/set?${new URLSearchParams(parameters)}`, request);
   },
   show: (faceSet, query) => {
     shown = query;
@@ -162,8 +162,8 @@ function makeModel(model, index) {
   find("#odd-models").append(card);
   const entry = { ...model, result: null, score, time };
   entry.latest = new LatestRequest({
-    send: ({ gesture: number, faces, source }, signal) => fetchJson("/api/odd/scores", {
-      body: JSON.stringify({ model: model.name, source, faces, page, gesture: number }), signal,
+    send: ({ gesture: number, faces, source }, request) => fetchJson("/api/odd/scores", {
+      body: JSON.stringify({ model: model.name, source, faces, page, gesture: number }), ...request,
     }),
     show: (result, { tiles: scored }) => {
       if (result.gesture !== gesture) return; // the set has changed since; the next result is on its way

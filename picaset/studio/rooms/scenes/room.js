@@ -24,7 +24,7 @@ const picture = new Picture({
 // Loads the image; then the networks are asked for their predictions.
 const pictures = new LatestRequest({
   patience: Infinity, // the server renders a scene to its end even if the request is cancelled
-  send: ({ scene }, signal) => fetchImage(`/api/scenes/picture?${new URLSearchParams(scene)}`, { signal }),
+  send: ({ scene }, request) => fetchImage(`/api/scenes/picture?${new URLSearchParams(scene)}`, request),
   show: (image, query) => {
     if (query.gesture !== gesture) return;
     picture.image = image;
@@ -65,8 +65,8 @@ function makeModel(model) {
   const entry = { ...model, result: null, problem: "" };
   entry.latest = new LatestRequest({
     patience: 0, // results of an older scene are not shown
-    send: (query, signal) => fetchJson("/api/scenes/predict", {
-      body: JSON.stringify({ model: model.name, scene: query.scene, page, gesture: query.gesture }), signal,
+    send: (query, request) => fetchJson("/api/scenes/predict", {
+      body: JSON.stringify({ model: model.name, scene: query.scene, page, gesture: query.gesture }), ...request,
     }),
     show: (result) => {
       if (result.gesture !== gesture) return;

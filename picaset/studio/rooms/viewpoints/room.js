@@ -40,7 +40,7 @@ function isChosen(other) {
 
 // Loads the image; then the networks are asked for their predictions.
 const pictures = new LatestRequest({
-  send: (query, signal) => fetchImage(`/api/viewpoints/picture?${new URLSearchParams(query.view)}`, { signal }),
+  send: (query, request) => fetchImage(`/api/viewpoints/picture?${new URLSearchParams(query.view)}`, request),
   show: (image, query) => {
     if (!isChosen(query.view)) return;
     picture = { image, gesture: query.gesture };
@@ -110,8 +110,8 @@ function startOver() {
 function makeCard(model) {
   const card = new Card(model, options.categories, options.training_azimuths);
   card.latest = new LatestRequest({
-    send: (query, signal) => fetchJson("/api/viewpoints/predict", {
-      body: JSON.stringify({ model: model.name, view: query.view, page, gesture: query.gesture }), signal,
+    send: (query, request) => fetchJson("/api/viewpoints/predict", {
+      body: JSON.stringify({ model: model.name, view: query.view, page, gesture: query.gesture }), ...request,
     }),
     show: (result, query) => {
       if (!isChosen(query.view)) return;
