@@ -27,6 +27,8 @@ settings.load_profile(os.environ.get("PICASET_HYPOTHESIS", "interpreter" if INTE
 os.environ["PICASET_CACHE"] = str(Path(tempfile.gettempdir()) / "picaset-tests")
 PATIENCE = 60_000
 """Timeout of the browser in milliseconds; test machines are busy."""
+# Some virtual machines report AMX without providing it, and torch's products in bfloat16 end in an illegal instruction.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 torch.set_num_threads(1)  # more threads slow down operations on small tensors
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # also in the commands that the tests start
 if INTERPRETED:  # every test of this process attends to sets by the GPU's kernel, interpreted
