@@ -1,4 +1,4 @@
-"""Colours of all figures, and their output as SVG and PNG."""
+"""Colours of all figures, text from files in them, and their output as SVG and PNG."""
 
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,12 @@ def new_figure(width: int | float, height: int | float) -> Any:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def literal(text: str, length: int = 60) -> str:
+    """Return text that matplotlib shows as it is: no formulas, one line, not too long."""
+    text = "".join(character if character.isprintable() else " " for character in text)
+    return (text if len(text) <= length else text[:length] + "...").replace("$", r"\$")
 
 
 def write_figure(figure: Any, folder: Path, name: str) -> list[Path]:

@@ -1,13 +1,16 @@
 """The only way to the terminal: text from files is escaped here, once, for all commands.
 
-printable    text without control characters, which could move the cursor, recolour or retitle a terminal
-say          print a line
-Terminal     a rich console: no markup in strings, and control characters only where rich itself makes them
+printable             text without control characters, which could move the cursor, recolour or retitle a terminal
+say                   print a line
+Terminal              a rich console: no markup in strings, and control characters only where rich itself makes them
+printable_warnings    the same for warnings of libraries, which Python prints by itself
 """
 
 import re
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -31,6 +34,17 @@ def printable(text: str) -> str:
 def say(text: object = "", *, error: bool = False) -> None:
     """Print a line to the output, or to the error stream."""
     print(printable(str(text)), file=sys.stderr if error else sys.stdout, flush=True)
+
+
+@contextmanager
+def printable_warnings() -> Generator[None]:
+    """Write control characters in warnings as escapes: a library may quote text from a file in one."""
+    original = warnings.formatwarning
+    warnings.formatwarning = lambda *arguments, **options: printable(original(*arguments, **options))
+    try:
+        yield
+    finally:
+        warnings.formatwarning = original
 
 
 class Terminal(Console):

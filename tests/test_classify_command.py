@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -59,6 +60,15 @@ def test_one_command_gives_scores_a_model_and_the_deciding_rows(capsys):
     code, out, err = run(capsys, "new.csv", "--set", "bag", "--model", "model", "--columns", "x", "y", "--json")
     assert code == 0, err
     assert [entry["set"] for entry in json.loads(out)["predictions"]] == [f"bag {index}" for index in range(4)]
+
+
+def test_labels_are_drawn_as_they_are_written_and_without_control_characters(capsys):
+    text = Path("bags.csv").read_text().replace("good", "a\x1b[31m<b>").replace("bad", r"$\frac$[/x]")
+    Path("bags.csv").write_text(text)
+    options = ("--set", "bag", "--target", "label", "--folds", "2", "--json", "--plot", "plot.svg")
+    code, _, err = run(capsys, "bags.csv", *options)
+    assert (code, err) == (0, "")
+    ElementTree.parse("plot.svg")  # a control character is not XML
 
 
 def test_new_sets_are_predicted_in_the_same_command_and_printed_as_a_table(capsys):

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import struct
+import warnings
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from safetensors.torch import load_file, save_file
 
 import picaset
 from picaset.cli import main
+from picaset.cli.version import Version
 from picaset.estimators.amortized_mixture import AmortizedMixture
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.estimators.set_estimators import SetClassifier
@@ -491,6 +493,33 @@ def test_names_of_columns_and_sets_are_shown_as_they_are_written(tmp_path, capsy
     assert not CONTROL.search(capsys.readouterr().err)
 
 
+def test_a_name_of_a_file_where_an_option_is_expected_is_escaped(tmp_path, capsys):
+    path = tmp_path / "a\x1b[31m\x9b2J.csv"
+    path.write_text("x,y\n" + "1,2\n3,4\n5,6\n" * 4)
+    assert main(["cluster", str(path), "--components", "1", "--json"]) == 0
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="2"):
+        main(["cluster", str(path), str(path)])
+    shown = capsys.readouterr().err
+    assert "a\\x1b[31m\\x9b2J.csv" in shown
+    assert not CONTROL.search(shown)
+
+
+def test_warnings_of_libraries_are_escaped_while_a_command_runs(monkeypatch):
+    formatted = list[str]()
+
+    def run(self: Version) -> int:
+        formatted.append(warnings.formatwarning(f"Glyph missing: {HOSTILE}", UserWarning, "plot.py", 1))
+        return 0
+
+    monkeypatch.setattr(Version, "run", run)
+    before = warnings.formatwarning
+    assert main(["version"]) == 0
+    assert "a\\x1b[31m[/x]" in formatted[0]
+    assert not CONTROL.search(formatted[0])
+    assert warnings.formatwarning is before
+
+
 def test_a_run_whose_texts_are_hostile_is_reported_without_html_or_control_characters(tmp_path, capsys):
     shutil.copytree(FIXTURES / "runs/odd-one-out-sa-gpb", tmp_path / "runs/one")
     path = tmp_path / "runs/one/result.json"
@@ -500,7 +529,10 @@ def test_a_run_whose_texts_are_hostile_is_reported_without_html_or_control_chara
     text = (tmp_path / "report/tables.md").read_text()
     assert "<script" not in text
     assert "&lt;script&gt;x&lt;/script&gt;\\|\\x1b[31m[/x]" in text
-    assert "<script>x" not in (tmp_path / "report/index.html").read_text()
+    page = (tmp_path / "report/index.html").read_text()
+    assert "&lt;script&gt;x&lt;/script&gt;|\\x1b[31m[/x]" in page
+    assert "<script>x" not in page
+    assert "\x1b" not in page
 
 
 def test_cells_of_a_markdown_table_hold_no_html_and_no_separator():

@@ -22,6 +22,7 @@ from picaset import (
     Picaso,
     PicasoPool,
     SetBatch,
+    SlotAttention,
     stream,
 )
 from picaset.lab.networks.mixture_network import MixtureNetwork
@@ -263,6 +264,41 @@ def test_files_are_read_again_in_every_pass_with_the_same_answer_and_gradients(p
     assert source.count == COUNT
 
 
+def test_csv_lance_and_image_files_are_sources_too(pool, elements, tmp_path):
+    image, lance, pandas = (pytest.importorskip(name) for name in ("PIL.Image", "lance", "pandas"))
+    pool, elements = pool.float(), elements.float()
+    pandas.DataFrame(elements.numpy()).to_csv(tmp_path / "set.csv", index=False)
+    lance.write_dataset(arrow_table({"x": elements.numpy()}), tmp_path / "set.lance")
+    pixels = np.random.default_rng(0).integers(0, 256, size=(5, 2, 3), dtype=np.uint8)
+    (tmp_path / "images").mkdir()
+    for index, values in enumerate(pixels):
+        image.fromarray(values).save(tmp_path / f"images/{index}.png")
+
+    def to_vectors(batch):
+        return {"x": batch["image"].reshape(len(batch["image"]), -1) / np.float32(255)}
+
+    images = ray.data.read_images(str(tmp_path / "images"))
+    with torch.no_grad():
+        for dataset, values in (
+            (ray.data.read_csv(str(tmp_path / "set.csv")), elements),
+            (ray.data.read_lance(str(tmp_path / "set.lance")), elements),
+            (images.map_batches(to_vectors), torch.as_tensor(pixels.reshape(5, 6) / np.float32(255))),
+        ):
+            assert_close(stream(pool, dataset), pool(values[None]), rtol=1e-5, atol=1e-5)
+    with raises(
+        TypeError, "column 'image' of the Ray dataset must hold numbers, or vectors of equal length; got uint8"
+    ):
+        stream(pool, images)
+
+
+def test_slots_sampled_in_training_are_drawn_once_for_all_blocks(elements):
+    slots = SlotAttention(DIM, num_slots=3).double()
+    torch.manual_seed(3)
+    streamed = stream(slots, in_blocks(elements))
+    torch.manual_seed(3)
+    assert_close(streamed, stream(slots, elements), **EXACT)
+
+
 def sets_by_patient(elements: torch.Tensor) -> SetBatch:
     rows = [(row % 9) % 4 for row in range(COUNT)]
     return SetBatch.from_list([elements[torch.tensor(rows) == patient] for patient in range(4)])
@@ -277,6 +313,56 @@ def test_groups_are_pooled_like_sets_in_memory(elements, parquet_folder):
     with torch.no_grad():
         expected = pool(sets_by_patient(elements.float()))
     assert_close(torch.as_tensor(np.stack(table["pooled"].tolist())), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_groups_whose_worker_dies_are_pooled_all_the_same(elements, parquet_folder, tmp_path):
+    torch.manual_seed(0)
+    pool = AttentionPool(DIM, num_templates=TEMPLATES, num_heads=HEADS)
+    dying = ray.data.read_parquet(str(parquet_folder)).map_batches(die_once(tmp_path / "died"))
+    table = pool_groups(pool, dying, by="patient", columns=[*"abcdef"]).to_pandas().sort_values("patient")
+    assert (tmp_path / "died").exists()
+    with torch.no_grad():
+        expected = pool(sets_by_patient(elements.float()))
+    assert_close(torch.as_tensor(np.stack(table["pooled"].tolist())), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("rows", "the Ray dataset changed between passes: the rows of 3 groups differ from the first pass. Every pass"),
+        ("keys", "the Ray dataset changed between passes: there is a new group, "),
+    ],
+)
+def test_groups_that_differ_between_passes_are_refused(pool, elements, change: str, message: str):
+    def transform(batch):
+        noise = np.random.default_rng().normal(size=len(batch["data"]))
+        if change == "rows":
+            return {"x": batch["data"] + noise[:, None], "g": np.arange(len(batch["data"])) % 3}
+        return {"x": batch["data"], "g": noise}
+
+    with raises(RuntimeError, message):
+        pool_groups(pool, in_blocks(elements, (9,)).map_batches(transform, batch_size=None), by="g")
+
+
+def test_groups_with_wrong_contents_are_refused_in_one_line(pool, parquet_folder):
+    dataset = ray.data.read_parquet(str(parquet_folder))
+    with raises(ValueError, "the Ray dataset has no column 'patients'; it has a, b, c, d, e, f, patient, name."):
+        pool_groups(pool, dataset, by="patients")
+    with raises(ValueError, "the Ray dataset has no column 'z'; it has a, b, c, d, e, f, patient, name."):
+        from_dataset(dataset, columns=["z"], by="patient")
+    with raises(
+        TypeError, "pool must be a PicasoPool or AttentionPool; got MeanPool. For others, use stream with from"
+    ):
+        pool_groups(MeanPool(), dataset, by="patient")
+    with pytest.raises(ValueError, match=r"^picaset.stream: column 'name' of the Ray dataset must hold numbers, or .*"):
+        pool_groups(pool, dataset, by="patient")
+    with pytest.raises(ValueError, match=r"^PicasoPool: elements must have 6 features; got 3, in .*\.$"):
+        pool_groups(pool, dataset, by="patient", columns=[*"abc"])
+
+
+def test_a_dataset_without_rows_has_no_groups(pool):
+    empty = ray.data.from_arrow(arrow_table({name: np.zeros(0) for name in [*"abcdef", "g"]}))
+    assert pool_groups(pool, empty, by="g").count() == 0
 
 
 def test_a_pool_of_one_step_is_one_aggregate(elements):
@@ -360,6 +446,16 @@ def test_a_worker_that_dies_changes_nothing(pool, elements, tmp_path, materializ
         streamed = stream(pool, dataset, transform=die_once(tmp_path / "died"))
     assert (tmp_path / "died").exists()
     assert_close(streamed, pool(elements[None]).detach(), **EXACT)
+
+
+def test_a_worker_that_dies_in_the_backward_pass_changes_no_gradient(pool, elements, tmp_path):
+    marker, inputs = tmp_path / "died", [*pool.parameters()]
+    marker.touch()
+    streamed = stream(pool, in_blocks(elements), transform=die_once(marker))
+    marker.unlink()
+    streamed_gradients = gradients(streamed, inputs)
+    assert marker.exists()
+    assert_close(streamed_gradients, gradients(pool(elements[None]), inputs), **EXACT)
 
 
 def test_a_dataset_that_differs_between_passes_is_refused(pool, elements):

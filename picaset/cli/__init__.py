@@ -1,5 +1,6 @@
 """The command line: one file per command."""
 
+import contextlib
 import inspect
 import io
 import sys
@@ -25,7 +26,7 @@ from picaset.cli.train import Train
 from picaset.cli.train_clusterer import TrainClusterer
 from picaset.cli.version import Version
 from picaset.extras import MissingExtraError
-from picaset.terminal import say
+from picaset.terminal import printable, printable_warnings, say
 
 
 @runtime_checkable
@@ -62,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     command = parse(arguments)
     try:
-        return command.run()
+        with printable_warnings():
+            return command.run()
     except (MissingExtraError, OSError, ValueError) as error:
         say(f"picaset: {format_error(error)}", error=True)
         return 1
@@ -78,6 +80,20 @@ def format_error(error: Exception) -> str:
 
 
 def parse(arguments: Sequence[str] | None) -> Command:
+    """Return the command that the arguments name; a mistake in them is printed, and ends the program."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    escaped = [printable(argument) for argument in arguments]
+    if escaped != list(arguments):  # tyro prints by itself: the name of a file where an option is expected
+        with (
+            contextlib.suppress(SystemExit),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            return parse_with_tyro(arguments)
+    return parse_with_tyro(escaped)
+
+
+def parse_with_tyro(arguments: Sequence[str]) -> Command:
     choices = tuple(
         # tyro shows only the summary of a docstring; the description adds its examples.
         Annotated[Any, tyro.conf.subcommand(name, constructor=command, description=inspect.getdoc(command))]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from picaset.estimators.set_estimators import SetClassifier, SetRegressor, split_folds
 from picaset.estimators.validation import clone, from_scikit_learn
-from picaset.figures import COLOURS, new_figure
+from picaset.figures import COLOURS, literal, new_figure
 from picaset.files import atomic_write
 from picaset.tables.table import RowSets, Table, group_rows, numeric_columns
 
@@ -213,7 +213,7 @@ def draw_validation(model: ValidatedModel, sets: LabelledSets, path: Path) -> No
             probability = model.held_out[chosen, -1 if len(model.estimator.classes_) == 2 else index]
             height = index + generator.uniform(-0.3, 0.3, size=int(chosen.sum()))
             left.scatter(probability, height, s=14, color=COLOURS[index % len(COLOURS)], alpha=0.6, linewidths=0)
-        classes = [str(name) for name in model.estimator.classes_]
+        classes = [literal(str(name)) for name in model.estimator.classes_]
         left.set_yticks(range(len(classes)), classes)
         left.set_xlabel(f"probability of {classes[1]}" if len(classes) == 2 else "probability of the true class")
         left.set_ylabel("class")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from picaset.figures import COLOURS, new_figure
+from picaset.figures import COLOURS, literal, new_figure
 from picaset.files import atomic_write
 
 Floats = NDArray[np.floating]
@@ -68,12 +68,6 @@ def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path
         axis.set_visible(False)
     with atomic_write(path) as unfinished:
         figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
-
-
-def literal(text: str, length: int = 60) -> str:
-    """Return text that matplotlib shows as it is: no formulas, one line, not too long."""
-    text = "".join(character if character.isprintable() else " " for character in text)
-    return (text if len(text) <= length else text[:length] + "...").replace("$", r"\$")
 
 
 def draw_panel(axis: Any, panel: Panel) -> None:

@@ -11,11 +11,13 @@ needs no memory for the set. Ray repeats the tasks of a worker that dies.
 """
 
 import pickle
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,8 +25,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from picaset.extras import require
-from picaset.large.partitions import Partitioned, PartResult, Selection, Table, num_rows
-from picaset.large.sources import CALLER, ROWS_PER_BATCH, stack_columns
+from picaset.large.partitions import (
+    SAME_IN_EVERY_PASS,
+    Partitioned,
+    PartResult,
+    Selection,
+    Table,
+    checksum_in_any_order,
+    num_rows,
+)
+from picaset.large.sources import CALLER, ROWS_PER_BATCH, SourceChangedError, stack_columns
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.state import AttentionState
 
@@ -47,6 +57,7 @@ def from_dataset(dataset: Any, columns: Sequence[str] | None = None, *, by: str 
     A column holds numbers, or vectors of equal length. ``by`` names a column of keys: rows with the same key are a set,
     and results have one row for each of the ``keys`` of the source, which must fit in memory.
     """
+    check_columns(dataset, [*([] if by is None else [by]), *(columns or [])])
     if by is None:
         return RayDataset(dataset, Selection("the Ray dataset", columns))
     result = RayDataset(dataset, Selection("the Ray dataset", [by])).run(partial(unique_keys, by), merge_keys)
@@ -54,6 +65,15 @@ def from_dataset(dataset: Any, columns: Sequence[str] | None = None, *, by: str 
     if any(key is None or key != key for key in keys):
         raise ValueError(f"{CALLER}: column {by!r} of the Ray dataset has rows without a key; filter them first.")
     return RayDataset(dataset, Selection("the Ray dataset", columns, by, np.array(sorted(keys))))
+
+
+def check_columns(dataset: Any, columns: Sequence[str]) -> None:
+    """Raise an error if a dataset with a schema lacks a column."""
+    schema: Any = dataset.schema() if columns else None
+    names: list[str] = schema.names if schema else []
+    for column in columns:
+        if names and column not in names:
+            raise ValueError(f"{CALLER}: the Ray dataset has no column {column!r}; it has {', '.join(names)}.")
 
 
 def unique_keys(by: str, tables: Iterable[Table]) -> PartResult:
@@ -188,17 +208,13 @@ class PicasoAggregate(aggregate.AggregateFnV2):
         on: Column of the elements, each a vector.
         by: Column or columns of the groups.
         step: Number of the step; None for a pool of one step.
-        templates: Reference to the templates of every group after the step before, by key; None in the first step.
+        templates: Reference to the results of the step before by key; None in the first step.
     """
 
     def __init__(
         self, pool: PicasoPool, on: str, *, by: str | Sequence[str], step: int | None = None, templates: Any = None
     ) -> None:
-        if not isinstance(pool, PicasoPool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(
-                f"PicasoAggregate: pool must be a PicasoPool or AttentionPool; got {type(pool).__name__}. For others, "
-                "use stream with from_dataset(dataset, by=...)."
-            )
+        check_pool(pool)
         if step is None and pool.num_steps > 1:
             raise ValueError(
                 f"PicasoAggregate: this pool has {pool.num_steps} steps, and each is an aggregate of its own. "
@@ -238,19 +254,84 @@ class PicasoAggregate(aggregate.AggregateFnV2):
         """Return the templates of a group before the step, (1, K, D)."""
         if self.templates is None:
             return self.pool.initial(1)
-        return torch.tensor(templates_by_key(self.templates)[key])[None]
+        groups = groups_by_key(self.templates)
+        if key not in groups:
+            raise changed(f"there is a new group, {', '.join(map(str, key))}")
+        return torch.tensor(groups[key].pooled)[None]
+
+
+def check_pool(pool: Any) -> None:
+    if not isinstance(pool, PicasoPool):
+        raise TypeError(
+            f"PicasoAggregate: pool must be a PicasoPool or AttentionPool; got {type(pool).__name__}. For others, "
+            "use stream with from_dataset(dataset, by=...)."
+        )
+
+
+class Fingerprint(aggregate.AggregateFnV2):
+    """The number of rows of a group and a checksum that does not depend on their order, to compare passes."""
+
+    def __init__(self, on: str) -> None:
+        super().__init__("fingerprint", zero_factory=lambda: None, on=on, ignore_nulls=True)  # pyright: ignore
+        self.on = on
+
+    def aggregate_block(self, block: Any) -> bytes:
+        rows = stack_columns(table_of(block), slice(None), [self.on], "the Ray dataset")
+        return pickle.dumps((len(rows), checksum_in_any_order(rows)))
+
+    def combine(self, current_accumulator: bytes, new: bytes) -> bytes:
+        (size, checksum), (more, other) = pickle.loads(current_accumulator), pickle.loads(new)
+        return pickle.dumps((size + more, (checksum + other) % 2**32))
+
+    def finalize(self, accumulator: bytes) -> str:
+        size, checksum = pickle.loads(accumulator)
+        return f"{size} rows, {checksum % 2**32}"
+
+
+class Group(NamedTuple):
+    """Result of a step for one group."""
+
+    pooled: NDArray[Any]
+    fingerprint: str
 
 
 @lru_cache(maxsize=1)
-def templates_by_key(reference: Any) -> dict[Any, NDArray[Any]]:
+def groups_by_key(reference: Any) -> dict[Any, Group]:
     return ray.get(reference)
 
 
-@ray.remote
-def collect_templates(by: list[str], *results: Any) -> dict[Any, NDArray[Any]]:
-    """Return the result of an aggregate by key."""
+@ray.remote(num_returns=2)
+def collect_groups(by: list[str], before: dict[Any, Group] | None, *results: Any) -> tuple[dict[Any, Group], None]:
+    """Return the results of a step by key, compared with the step before, and None when this is done."""
     tables = [table for block in results if num_rows(table := table_of(block))]
-    return {key_of(table, by, row): table["pooled"][row] for table in tables for row in range(num_rows(table))}
+    groups = {
+        key_of(table, by, row): Group(table["pooled"][row], str(table["fingerprint"][row]))
+        for table in tables
+        for row in range(num_rows(table))
+    }
+    before = before or {}
+    different = [key for key in before if key not in groups or groups[key].fingerprint != before[key].fingerprint]
+    if different:
+        raise changed(f"the rows of {len(different)} groups differ from the first pass")
+    return groups, None
+
+
+def changed(what: str) -> SourceChangedError:
+    return SourceChangedError(f"the Ray dataset changed between passes: {what}. {SAME_IN_EVERY_PASS}")
+
+
+@contextmanager
+def errors_of_workers() -> Generator[None]:
+    """Raise the error of a worker about the contents of a dataset as it is, without the traces of Ray."""
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, (TypeError, ValueError, SourceChangedError)):
+            raise error.cause from None
+        # Ray keeps errors of functions that are mapped as text only.
+        if messages := re.findall(rf"^(?:Type|Value)Error: ({CALLER}: .*)", str(error), flags=re.MULTILINE):
+            raise ValueError(messages[-1]) from None
+        raise
 
 
 def key_of(table: Table, by: list[str], row: int) -> tuple[Any, ...]:
@@ -264,20 +345,26 @@ def pool_groups(
     """Pool every group of a Ray dataset: return a dataset with the columns ``by`` and ``pooled``, (K, D).
 
     The dataset is read once for every step. Between steps, the templates of all groups are one object in Ray's object
-    store, so there may be millions of groups; none of it reaches the driver.
+    store, so there may be millions of groups; none of it reaches the driver. A dataset whose groups differ between
+    steps is refused.
 
     Example::
 
         pool_groups(pool, ray.data.read_parquet("cells/"), by="patient", columns=genes).write_parquet("pooled/")
     """
-    keys, templates = [by] if isinstance(by, str) else list(by), None
+    keys, templates, result = [by] if isinstance(by, str) else list(by), None, dataset
+    check_pool(pool)
+    check_columns(dataset, [*keys, *(columns or [])])
     dataset = dataset.map_batches(partial(join_features, keys, columns), batch_size=None, batch_format="numpy")
-    for step in range(pool.num_steps - 1):
-        fold = PicasoAggregate(pool, "features", by=by, step=step, templates=templates)
-        bundles = dataset.groupby(by).aggregate(fold).iter_internal_ref_bundles()
-        templates = collect_templates.remote(keys, *(block for bundle in bundles for block in bundle.block_refs))
-    last = PicasoAggregate(pool, "features", by=by, step=pool.num_steps - 1, templates=templates)
-    return dataset.groupby(by).aggregate(last)
+    with errors_of_workers():
+        for step in range(pool.num_steps):
+            fold = PicasoAggregate(pool, "features", by=by, step=step, templates=templates)
+            result = dataset.groupby(by).aggregate(fold, Fingerprint("features")).materialize()
+            bundles = result.iter_internal_ref_bundles()
+            results = [block for bundle in bundles for block in bundle.block_refs]
+            templates, compared = collect_groups.remote(keys, templates, *results)
+            ray.get(compared)
+    return result.drop_columns(["fingerprint"]) if result.schema() else result
 
 
 def join_features(by: list[str], columns: Sequence[str] | None, table: Table) -> dict[str, NDArray[Any]]:

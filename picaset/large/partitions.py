@@ -1,10 +1,11 @@
 """Sets in the partitions of another engine, such as Ray or Dask: the computation goes to the elements.
 
 Chunks of a stream, ranks of a process group and partitions of an engine are the same fold: a function summarizes a part
-of the set, and the summaries merge in any order. An engine implements two methods of ``Partitioned``:
+of the set, and the summaries merge in any order. An engine implements three methods of ``Partitioned``:
 
-    run          a function of every part, with the results merged in a tree
-    map_tables   a new dataset, in which every part has the column ``encoded``
+    run            a function of every part, with the results merged in a tree
+    map_tables     a new dataset, in which every part has the column ``encoded``
+    schema_width   the number of features of a dataset without elements
 
 What both need is here: parts as sources, errors as values, and the check that all passes read the same elements.
 """
@@ -21,6 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from picaset.large.sources import CALLER, Chunk, Source, SourceChangedError, stack_columns
+
+SAME_IN_EVERY_PASS = "Every pass must return the same elements: keep them by .materialize() (Ray) or .persist() (Dask)."
 
 Table = Mapping[str, NDArray[Any]]
 """Columns of equal length by name, each (n,) or (n, D)."""
@@ -195,7 +198,7 @@ class Partitioned(Source):
     def check_pass(self, current: PartResult) -> None:
         """Compare a pass with the first one."""
         first = self.first = self.first or current
-        hint = "Every pass must return the same elements: keep them by .materialize() (Ray) or .persist() (Dask)."
+        hint = SAME_IN_EVERY_PASS
         if first.size != current.size:
             raise SourceChangedError(
                 f"{self.name} changed between passes: it had {first.size} elements, now it has {current.size}. {hint}"

@@ -9,6 +9,7 @@ from picaset.extras import require
 from picaset.files import atomic_write, create_folder
 from picaset.lab.reports.records import Record
 from picaset.lab.reports.table import Table
+from picaset.terminal import printable
 
 Figures = dict[str, list[Path]]
 """The SVG and the PNG file of each figure, by its caption."""
@@ -53,9 +54,8 @@ def write_page(path: Path, *, origin: str, sections: Sequence[Section], records:
         records: Runs that are listed at the end.
     """
     jinja2: Any = require("jinja2", extra="experiments", purpose="the report page")
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
-        Path(__file__).with_name("page.html.jinja").read_text()
-    )
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, finalize=without_control)
+    template = environment.from_string(Path(__file__).with_name("page.html.jinja").read_text())
     text = template.render(
         title="picaset: results of the PICASO experiments",
         origin=origin,
@@ -67,6 +67,11 @@ def write_page(path: Path, *, origin: str, sections: Sequence[Section], records:
     create_folder(path.parent)
     with atomic_write(path) as unfinished:
         unfinished.write_text(text)
+
+
+def without_control(value: Any) -> Any:
+    """Return a value of the page with control characters written as escapes; markup, such as a figure, is unchanged."""
+    return printable(value) if type(value) is str else value
 
 
 def read_svg(paths: Sequence[Path]) -> Any:
