@@ -23,6 +23,8 @@ def push_points(page: Page) -> None:
     page.click("#push")
     page.wait_for_timeout(SETTLING_TIME)
     page.wait_for_function("() => !document.querySelector('#room-cluster').textContent.includes('waiting')")
+    if "This took longer" in page.inner_text("#room-cluster"):
+        raise SystemExit("a method did not finish in its time limit: take the screenshots while the machine is idle.")
 
 
 def turn_away(page: Page) -> None:
@@ -30,7 +32,7 @@ def turn_away(page: Page) -> None:
     for _ in range(9):
         page.keyboard.press("ArrowRight")
     page.click("#view-turn")
-    page.wait_for_function("() => document.querySelector('#view-turn').textContent.startsWith('Turn')")
+    page.wait_for_function("() => document.querySelector('#room-viewpoints').textContent.includes('Full turn')")
 
 
 def reveal(page: Page) -> None:
@@ -43,8 +45,9 @@ def point_at_object(page: Page) -> None:
     page.locator("#scene-list button").first.hover()
 
 
-def leave_as_is(page: Page) -> None:
-    """Do nothing."""
+def wait_for_tables(page: Page) -> None:
+    for part in ("#runs-tables table", "#runs-list li", "#runs-chart canvas", "#runs-settings table"):
+        page.wait_for_selector(part)
 
 
 GESTURES: dict[str, Callable[[Page], None]] = {
@@ -52,7 +55,7 @@ GESTURES: dict[str, Callable[[Page], None]] = {
     "viewpoints": turn_away,
     "odd": reveal,
     "scenes": point_at_object,
-    "runs": leave_as_is,
+    "runs": wait_for_tables,
 }
 """What to do in each room before the screenshot."""
 
