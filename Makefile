@@ -2,6 +2,7 @@
 # make documents    tables and figures in docs/, from the records in results/runs
 # make studio  install, then open the page on which sets are played with
 # make test    install, then format, lint, types, laws, doctests, and every printed command
+# make shapes  install, then all tests with every shape and type of the package checked as it runs (half an hour)
 # make test-library    install in .venv-library, then the tests of the library alone, for CONSTRAINTS=constraints-oldest.txt too
 # make docs    install, then execute the notebooks and write the site to site/; warnings are errors
 # make release-check    install, then build the release, install it in empty environments, and follow the README there
@@ -16,14 +17,14 @@ BIN := .venv/$(PROGRAMS)
 LIBRARY := .venv-library/$(PROGRAMS)
 TORCH := $(shell sed -n 's/^\(torch==.*\)/\1/p' constraints.txt)
 CHECK_SHAPES := --jaxtyping-packages=picaset,beartype.beartype
-AS_INSTALLED = $(shell grep -l as_installed tests/test_*.py)
+SHAPES := $(addprefix tests/test_,$(addsuffix .py,cascade evaluation_orders buckets sets soft_kmeans canonicalize batched_em set_norm))
 LAWS := $(addprefix tests/test_,$(addsuffix .py,set_laws cascade evaluation_orders buckets sets soft_kmeans canonicalize batched_em amortized_mixture))
 
 LIBRARY_TESTS := $(addprefix tests/test_,$(addsuffix .py,sets errors set_laws cascade buckets soft_kmeans canonicalize large_sets \
   pretrained compatibility weights kernels amortized_mixture set_classifier set_features set_anomaly_detector tables \
   cluster_command classify_command onnx hub training reports studio_application threads))
 
-.PHONY: run studio test test-library docs dist release-check fuzz laws documents format clean
+.PHONY: run studio test shapes test-library docs dist release-check fuzz laws documents format clean
 
 run: .venv/installed
 	mkdir -p report
@@ -38,10 +39,13 @@ test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/pytest -q -n 2 -m 'not ray' $(CHECK_SHAPES)
-	$(BIN)/pytest -q -n 2 -m as_installed $(AS_INSTALLED)
+	$(BIN)/pytest -q -n 2 -m 'not ray'
+	$(BIN)/pytest -q $(CHECK_SHAPES) -k 'literal_equation or not set_laws' tests/test_set_laws.py $(SHAPES)
 	$(BIN)/pytest -q -m ray tests/test_ray.py
 	TRITON_INTERPRET=1 $(BIN)/pytest -q -n 2 -m triton tests/test_triton_attention.py
+
+shapes: .venv/installed
+	$(BIN)/pytest -q -n 2 -m 'not ray' $(CHECK_SHAPES)
 
 # Warnings of other versions of the dependencies are no errors here.
 test-library:

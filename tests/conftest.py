@@ -1,7 +1,8 @@
 """Configuration and fixtures of all tests.
 
-The suite runs twice: with run-time checks of all shapes (``--jaxtyping-packages``), and without them for the tests
-marked ``as_installed``, which trace the code or check the errors that a user gets.
+Tests run the package as it is installed. The laws of the operators run once more with run-time checks of all shapes
+(``--jaxtyping-packages``), and ``make shapes`` runs everything with them but the tests marked ``as_installed``, which
+trace the code, check the errors that a user gets, or would take too long.
 
 The environment variable PICASET_HYPOTHESIS selects the Hypothesis profile: ``fast`` (default) runs a few fixed examples
 of every law, ``laws`` many random ones.

@@ -15,6 +15,7 @@ import pytest
 from picaset.cli import main
 from picaset.lab.reports.records import find_records
 from picaset.lab.reports.reproduction import all_tables, tables_to_markdown
+from tests.test_commands import EXAMPLES
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -49,9 +50,11 @@ def picaset_commands(path: Path) -> tuple[str, ...]:
     return tuple(command for name, command in COMMANDS if name == name_of(path) and command.startswith("picaset "))
 
 
-# A guide that shows the first commands of another document needs no run of its own.
-SEQUENCES = sorted(set(map(picaset_commands, DOCUMENTS)), reverse=True)
+HELP_TEXTS = {tuple(line.partition("#")[0].strip() for line in examples) for examples in EXAMPLES.values()}
+# A guide that shows the first commands of another document, or the examples of a help text, needs no run of its own.
+SEQUENCES = sorted(set(map(picaset_commands, DOCUMENTS)) | HELP_TEXTS, reverse=True)
 SEQUENCES = [these for these, before in zip(SEQUENCES, [(), *SEQUENCES], strict=False) if before[: len(these)] != these]
+SEQUENCES = [commands for commands in SEQUENCES if commands not in HELP_TEXTS]
 
 
 @pytest.mark.parametrize("commands", SEQUENCES, ids=lambda commands: commands[0])

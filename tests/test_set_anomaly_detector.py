@@ -227,7 +227,7 @@ def test_the_network_is_trained_where_statistics_do_not_suffice_and_used_only_if
 
 @pytest.mark.parametrize("method", ["mahalanobis", "density", "lof", "forest"])
 def test_a_statistic_can_be_chosen_saved_and_read_back(method, tmp_path):
-    sets = training_sets()[:6]
+    sets = training_sets()[:3]
     detector = SetAnomalyDetector(method=method, random_state=0).fit(sets)
     assert list(detector.members_) == [method]
     detector.save(tmp_path / "detector")

@@ -99,7 +99,7 @@ def test_a_run_stopped_or_killed_at_any_moment_resumes_and_ends_with_the_same_bi
     moments = random.Random(seed)
     command = [sys.executable, "-m", "picaset", "train", "--resume", str(path), "--threads", "1", "--json"]
     interruptions = list[int]()
-    for number in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+    for number in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         wait_for_checkpoint(path, process, seconds=300)
         time.sleep(moments.uniform(0.0, 0.05))
