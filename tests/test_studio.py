@@ -354,6 +354,7 @@ def test_a_small_answer_is_sent_at_once():
     assert asyncio.run(is_sent_at_once())
 
 
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe")  # another test may have imported it
 def test_ctrl_c_ends_the_studio_cleanly_while_its_processes_start_and_refuses_what_waits():
     process = subprocess.Popen(
         [sys.executable, "-m", "picaset", "studio", "--no-browser"],
