@@ -37,6 +37,7 @@ from picaset import (
     SumPool,
     em_step,
 )
+from picaset.lab.networks.mixture_network import MixingPicasoPool
 from picaset.large.rules import apply_streamed, attend_large
 from tests import reference
 
@@ -324,6 +325,11 @@ OPERATORS = [
         "PicasoPool with separate steps",
         lambda: PicasoPool(DIM, **PICASO, num_steps=2, share=False),
         plain(reference.picaso, num_steps=2, num_heads=HEADS, share=False),
+    ),
+    Case(
+        "MixingPicasoPool",
+        lambda: MixingPicasoPool(DIM, **PICASO),
+        plain(reference.mixing_picaso, num_steps=3, num_heads=HEADS),
     ),
     Case(
         "GeneralizedPicaso templates",

@@ -105,6 +105,14 @@ def picaso(weights, X, *, num_steps, share=True, **block):
     return T
 
 
+def mixing_picaso(weights, X, *, num_steps, **block):
+    """Eq. 5, with self-attention among the templates after every step."""
+    T = weights["templates"]
+    for _ in range(num_steps):
+        T = self_attention(within(weights, "mixing"), mab(within(weights, "blocks.0"), T, X, **block), **block)
+    return T
+
+
 def generalized_picaso(weights, X, *, num_steps, tied=True, **block):
     """Eq. 6; returns T_L and X_L."""
     reading = within(weights, "reading")

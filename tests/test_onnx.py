@@ -1,5 +1,7 @@
 """Operators and networks that are exported to ONNX give the same results in ONNX Runtime."""
 
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +11,20 @@ import pytest
 import torch
 from torch import nn
 
+import picaset
 from picaset import MeanPool, PicasoPool, SetBatch, SetClassifier, export_onnx
 from picaset.cli import main
+from picaset.cli.export import DEFINING_NETWORKS
+from picaset.lab.networks.bag_classifier import BagClassifier
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.networks.element_scorer import ElementScorer
 from picaset.networks.mixture_proposer import MixtureProposer
 from picaset.networks.onnx import check_outputs
+from picaset.networks.set_networks import PooledNetwork
 from picaset.networks.set_predictor import SetPredictor
+from picaset.operators.base import CascadePool, SetEncoder, SetPool
+from picaset.pretrained import CLASSES
 from tests.operators import DIM, OPERATORS
 from tests.random_sets import draw_sets
 
@@ -58,6 +66,7 @@ def networks() -> dict[str, nn.Module]:
         **predictors,
         "ElementScorer": ElementScorer(DIM, dim=8, num_heads=2),
         "MixtureProposer": Flat(MixtureProposer(dim_in=DIM, dim=8, num_heads=2), num_components=3),
+        "BagClassifier": BagClassifier(DIM, 3, dim=8, num_heads=2),
         "MixtureNetwork": Flat(MixtureNetwork(dim_in=DIM, num_components=3, dim=8, num_heads=2)),
     }
 
@@ -75,7 +84,8 @@ def run(path: Path, elements: torch.Tensor, mask: torch.Tensor) -> list[torch.Te
 
 
 def operators(*names: str) -> dict[str, nn.Module]:
-    return {case.name: case.operator(torch.float32) for case in OPERATORS if case.name in names}
+    cases = {case.name: case for case in OPERATORS}
+    return {name: cases[name].operator(torch.float32) for name in names}
 
 
 # One case of every operator, and of every code path; variants that only leave out a layer are not exported again.
@@ -89,12 +99,29 @@ GROUPS = {
         "JanossyPool order 2", "SortPool", "AttentionPool", "PicasoPool projecting", "PicasoPool absorbing",
     ),
     "cascades": lambda: operators(
-        "PicasoPool with separate steps", "GeneralizedPicaso elements", "SoftKMeans of points competing",
-        "SoftKMeans of clusters competing", "em_step diagonal", "SlotAttention",
+        "PicasoPool with separate steps", "MixingPicasoPool", "GeneralizedPicaso elements",
+        "SoftKMeans of points competing", "SoftKMeans of clusters competing", "em_step diagonal", "SlotAttention",
     ),
     "networks": lambda: operators("DeepSets", "SetTransformer", "Picaso"),
     "networks of estimators": networks,
 }  # fmt: skip
+
+
+def test_every_public_operator_and_every_network_of_sets_is_exported():
+    for module in DEFINING_NETWORKS:
+        import_module(module)
+    exported = {type(part) for build in GROUPS.values() for module in build().values() for part in module.modules()}
+    public = (getattr(picaset, name) for name in picaset.__all__)
+    operators_and_networks = {module for module in public if isinstance(module, type) and issubclass(module, nn.Module)}
+    bases = {SetPool, SetEncoder, CascadePool, PooledNetwork}
+    saved = {
+        network
+        for network in CLASSES.values()
+        if network.__module__.startswith("picaset.")
+        and list(signature(network.forward).parameters)[1:3] == ["elements", "mask"]
+    }
+    missing = (operators_and_networks | saved) - bases - exported
+    assert {network.__name__ for network in missing} == set()
 
 
 @pytest.mark.parametrize("group", GROUPS)

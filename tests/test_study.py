@@ -48,6 +48,17 @@ def test_templates_that_do_not_mix_are_the_plain_cascade():
     assert torch.equal(pool(elements), plain(elements))
 
 
+@pytest.mark.parametrize("every_step", [False, True])
+def test_mixing_is_part_of_the_prediction_and_is_trained(every_step):
+    task = CASCADES["steps3-every-mixing" if every_step else "steps3-mixing"]
+    network, batch = task.build_network(), task.batch(0, seed=0, num_examples=2, progress=0.0)
+    task.loss(network, batch).backward()
+    (pool,) = (module for module in network.modules() if isinstance(module, MixingPicasoPool))
+    assert all(parameter.grad is not None for parameter in pool.mixing.parameters())
+    last = mixture_steps(network, batch[0]).mixtures[-1]
+    torch.testing.assert_close(tuple(network(batch[0])), tuple(last))
+
+
 class Fixed(torch.nn.Module):
     """A network that returns the same mixture for every input."""
 

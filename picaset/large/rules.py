@@ -188,6 +188,9 @@ def _(operator: SlotAttention, large: LargeSet) -> Tensor:
 
 @apply_streamed.register
 def _(operator: PicasoPool, large: LargeSet) -> Tensor:
+    if type(operator).advance is not PicasoPool.advance:
+        name = type(operator).__name__
+        raise TypeError(f"{name} cannot stream: its advance is its own, and no streaming rule is registered for it.")
     templates = operator.initial(large.sets)
     for step in range(operator.num_steps):
         templates = attend_large(operator.block(step), templates, large, operator.order)

@@ -107,7 +107,12 @@ class PicasoPool(CascadePool):
         return self.block(0).attend_in_steps(self.templates[None], elements, mask, num_steps=self.num_steps)
 
     def is_fused(self, mask: Tensor | None) -> bool:
-        """Whether all steps are one autograd node: with one block, if the absorbed order is the cheapest."""
+        """Whether all steps are one autograd node: with one block, if the absorbed order is the cheapest.
+
+        Not in a subclass with an ``advance`` of its own, which the node would leave out.
+        """
+        if type(self).advance is not PicasoPool.advance:
+            return False
         block = self.block(0)
         order = self.order or block.cheapest_order(num_queries=self.templates.shape[0], num_steps=self.num_steps)
         return len(self.blocks) == 1 and order == "absorb" and block.is_fused(mask)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from picaset.checks import check_choice, check_num_heads, check_positive
 from picaset.large.large_set import LargeSet
-from picaset.large.rules import apply_streamed, num_passes
+from picaset.large.rules import apply_streamed, attend_large, num_passes
 from picaset.large.statistics import Sums
 from picaset.networks.mixture_proposer import SMALLEST_DEVIATION, components, with_frequencies
 from picaset.networks.set_networks import Encoder, attention_encoders, four_layers
@@ -31,6 +31,7 @@ from picaset.operators.encoders import Elementwise, SelfAttention
 from picaset.operators.mixture import Mixture
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool
+from picaset.operators.state import AttentionState
 from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
 
@@ -198,6 +199,11 @@ class MixingPicasoPool(PicasoPool):
         step = super().advance(step, index, with_attention=with_attention)
         return step._replace(templates=self.mixing.encode(step.templates, None))
 
+    def finish(
+        self, state: AttentionState, templates: Float[Tensor, "B K D"], *, step: int = 0
+    ) -> Float[Tensor, "B K D"]:
+        return self.mixing.encode(super().finish(state, templates, step=step), None)
+
 
 class Estimator(nn.Module):
     """Predict mean, log variance and log weight of each component, without canonicalization.
@@ -266,6 +272,14 @@ class Estimator(nn.Module):
 @apply_streamed.register
 def _(network: MixtureNetwork, large: LargeSet) -> Mixture:
     return network.mixture(apply_streamed(network.network, large)[:, :, 0])
+
+
+@apply_streamed.register
+def _(pool: MixingPicasoPool, large: LargeSet) -> Float[Tensor, "B K D"]:
+    templates = pool.initial(large.sets)
+    for step in range(pool.num_steps):
+        templates = pool.mixing.encode(attend_large(pool.block(step), templates, large, pool.order), None)
+    return templates
 
 
 @apply_streamed.register
