@@ -8,6 +8,20 @@ from picaset.files import atomic_write, create_folder
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Palette of Okabe and Ito, which colour-blind readers can distinguish."""
+MAX_STEPS, MAX_HEADS, MAX_TEMPLATES = 5, 8, 10
+"""Rows and columns of a figure of attention; a network from a file may have any number of them."""
+
+
+def spread(count: int, most: int) -> list[int]:
+    """Return the indices that a figure shows: all of them, or ``most`` from the first to the last.
+
+    Example:
+        >>> spread(3, 5), spread(1000, 5)
+        ([0, 1, 2], [0, 249, 499, 749, 999])
+    """
+    if count <= most:
+        return list(range(count))
+    return [index * (count - 1) // (most - 1) for index in range(most)]
 
 
 def new_figure(width: int | float, height: int | float) -> Any:

@@ -33,9 +33,11 @@ from picaset.cli.version import Version
 from picaset.estimators.amortized_mixture import AmortizedMixture
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.estimators.set_estimators import SetClassifier
+from picaset.figures import MAX_STEPS, MAX_TEMPLATES
 from picaset.files import MAX_JSON_DEPTH, check_name, read_json
 from picaset.lab.data.folders import MAX_PIXELS, load_image
 from picaset.lab.experiments import experiment
+from picaset.lab.reports import scenes
 from picaset.lab.reports.table import Cell, Table
 from picaset.lab.training.experiment import Experiment
 from picaset.lab.training.run_directory import RunDirectory
@@ -606,3 +608,18 @@ def test_results_of_a_run_are_checked_when_they_are_read(tmp_path):
                 RunDirectory(tmp_path / "run").metrics,
             )
         path.write_text(before)
+
+
+def test_a_network_of_many_steps_is_drawn_with_a_bounded_number_of_panels(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    shutil.copytree(FIXTURES / "runs/scenes-ours-likelihood", run)
+    for path in (run / "config.json", run / "checkpoints/final/config.json"):
+        text = path.read_text()
+        assert text.count('"num_steps": 3') == 1
+        path.write_text(text.replace('"num_steps": 3', '"num_steps": 20'))
+    figures = {}
+    monkeypatch.setattr(scenes, "write_figure", lambda figure, folder, name: figures.update({name: figure}) or [])
+    assert main(["look", str(run), "--out", str(tmp_path / "look")]) == 0
+    axes = figures["scene_attention"].axes
+    assert len(axes) == MAX_STEPS * MAX_TEMPLATES
+    assert [axis.get_ylabel() for axis in axes[::MAX_TEMPLATES]] == [f"step {step}" for step in (1, 5, 10, 15, 20)]

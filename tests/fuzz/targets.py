@@ -1,5 +1,6 @@
 """Everything that reads files of others, with valid files to start from."""
 
+import contextlib
 import io
 import json
 import tempfile
@@ -117,11 +118,14 @@ def run_directories() -> list[Files]:
     return [whole, whole, half, *others]
 
 
-def draw_report() -> None:
-    """Draw a report of a valid run: the first one of a process reads fonts, which takes seconds."""
+def draw_runs() -> None:
+    """Draw a report of a valid run, and look at each kind: the first time reads fonts and imports, for seconds."""
     with tempfile.TemporaryDirectory() as place:
         write_files(Path(place), small_run(), Random(0), Path(place))
         command("report", "--runs", Path(place) / "runs", "--out", Path(place) / "report")
+        for run in sorted((FIXTURES / "runs").iterdir()):
+            with contextlib.suppress(RefusedError):  # without pictures, or without the data
+                command("look", run, "--out", Path(place) / "look")
 
 
 def use_run(folder: Path, random: Random) -> None:
@@ -213,7 +217,7 @@ TARGETS = [
     *TABLES,
     Target("saved estimators, load and use", saved_estimators, use_estimator),
     Target("saved networks", saved_networks, use_network),
-    Target("run directories: evaluate, look, report, resume, studio", run_directories, use_run, draw_report),
+    Target("run directories: evaluate, look, report, resume, studio", run_directories, use_run, draw_runs),
     Target("configs of experiments", configs, use_config),
     Target("CelebA, CLEVR files", data_sets, use_data_sets),
 ]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picaset.estimators.mixture_plot import Panel, draw_panel
-from picaset.figures import COLOURS, new_figure, write_figure
+from picaset.figures import COLOURS, MAX_STEPS, MAX_TEMPLATES, new_figure, spread, write_figure
 from picaset.files import read_json, read_value
 from picaset.lab.data.gaussian_mixtures import benchmark_sets
 from picaset.lab.experiments.clustering import ABLATIONS, ROWS, TABLE_ROWS
@@ -300,10 +300,10 @@ def draw_cascade(name: str, record: Record, folder: Path) -> list[Path]:
     """Draw the attention of each template at each step on one set, averaged over heads."""
     attention = np.array(record.result["shown"]["attention"])  # (L, K, N)
     points = benchmark_points(record)[0]
-    steps, templates, _ = attention.shape
-    figure = new_figure(2.7 * templates, 2.9 * steps)
-    for row, axis_row in enumerate(figure.subplots(steps, templates, squeeze=False)):
-        for column, axis in enumerate(axis_row):
+    steps, templates = spread(len(attention), MAX_STEPS), spread(attention.shape[1], MAX_TEMPLATES)
+    figure = new_figure(2.7 * len(templates), 2.9 * len(steps))
+    for row, axis_row in zip(steps, figure.subplots(len(steps), len(templates), squeeze=False), strict=True):
+        for column, axis in zip(templates, axis_row, strict=True):
             weights = attention[row, column]
             order = weights.argsort()
             axis.scatter(*points[order].T, c=np.sqrt(weights[order]), s=9, cmap="viridis", linewidths=0)

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from picaset.figures import new_figure, write_figure
+from picaset.figures import MAX_HEADS, MAX_STEPS, new_figure, spread, write_figure
 from picaset.lab.data.crops import centre_crops
 from picaset.lab.data.gaussian_mixtures import seeded_generator
 from picaset.lab.data.views import CATEGORIES, Views
@@ -117,7 +117,11 @@ def attend_to_toy(task: Viewpoints, network: Picaso | ViewClassifier, views: Vie
 def draw_heads(toy: ToyAttention, folder: Path) -> list[Path]:
     """Draw a column for each viewpoint: the crop, every head at the last step, and their mean."""
     last = toy.attention[-1]  # (V, H, N)
-    rows = {"": None, **{f"head {head + 1}": last[:, head] for head in range(last.shape[1])}, "mean": last.mean(dim=1)}
+    rows = {
+        "": None,
+        **{f"head {head + 1}": last[:, head] for head in spread(last.shape[1], MAX_HEADS)},
+        "mean": last.mean(dim=1),
+    }
     figure = new_figure(1.7 * len(toy.crops) + 1, 1.6 * len(rows) + 1)
     grid = figure.subplots(len(rows), len(toy.crops), squeeze=False)
     top, overlay = heat_limit(last), None
@@ -136,14 +140,15 @@ def draw_steps(toy: ToyAttention, folder: Path) -> list[Path]:
     """Draw a column for each step, at a viewpoint like those of training and at a novel one."""
     groups = [[view for view, is_novel in enumerate(toy.novel) if is_novel == novel] for novel in (False, True)]
     views = [group[len(group) // 2] for group in groups if group]
-    steps, _, heads, _ = toy.attention.shape
-    columns = [(view, step) for view in views for step in range(-1, steps)]  # step -1 is the crop itself
-    figure = new_figure(1.6 * len(columns) + 1, 1.6 * (heads + 1) + 1)
-    grid = figure.subplots(heads + 1, len(columns), squeeze=False)
+    heads = toy.attention.shape[2]
+    # Step -1 is the crop itself, and the head after the last one is their mean.
+    columns = [(view, step) for view in views for step in (-1, *spread(len(toy.attention), MAX_STEPS))]
+    rows = [*spread(heads, MAX_HEADS), heads]
+    figure = new_figure(1.6 * len(columns) + 1, 1.6 * len(rows) + 1)
+    grid = figure.subplots(len(rows), len(columns), squeeze=False)
     top, overlay = heat_limit(toy.attention[:, views]), None
     for column, (view, step) in enumerate(columns):
-        for head in range(heads + 1):
-            axis = grid[head, column]
+        for axis, head in zip(grid[:, column], rows, strict=True):
             if step < 0 and head:
                 axis.set_axis_off()
                 continue

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from picaset.figures import COLOURS, new_figure, write_figure
+from picaset.figures import COLOURS, MAX_STEPS, MAX_TEMPLATES, new_figure, spread, write_figure
 from picaset.lab.data.folders import cache_folder
 from picaset.lab.data.ray_tracer import project
 from picaset.lab.data.scenes import Scenes, describe_object, from_vectors, to_vectors
@@ -331,12 +331,12 @@ def draw_attention(
     """Draw the attention of each template at each step over the image; templates in the order of their presence."""
     assert scenes.attention is not None
     attention = scenes.attention[scene]  # (L, K, N)
-    steps, templates, places = attention.shape
-    side = round(places**0.5)
-    figure = new_figure(1.5 * templates, (1.5 / float(scenes.aspects[scene]) + 0.05) * steps + 0.8)
+    steps, templates = spread(len(attention), MAX_STEPS), spread(attention.shape[1], MAX_TEMPLATES)
+    side = round(attention.shape[2] ** 0.5)
+    figure = new_figure(1.5 * len(templates), (1.5 / float(scenes.aspects[scene]) + 0.05) * len(steps) + 0.8)
     image = scenes.images[scene] / 255
-    for step, row in enumerate(figure.subplots(steps, templates, squeeze=False)):
-        for slot, axis in enumerate(row):
+    for step, row in zip(steps, figure.subplots(len(steps), len(templates), squeeze=False), strict=True):
+        for slot, axis in zip(templates, row, strict=True):
             weights = attention[step, slot].reshape(side, side)
             brightness = 0.25 + 0.75 * upsample(weights / max(weights.max(), 1e-9), len(image))
             axis.imshow(image * brightness, extent=scenes.extent(scene))
