@@ -7,15 +7,17 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import torch
 
 import picaset
+from picaset import SetBatch
 from picaset.cli import main
 from picaset.lab.experiments import experiment
 from picaset.lab.tasks import plugins
 from picaset.lab.tasks.plugins import UnknownTask
 from picaset.lab.tasks.task import PLUGIN_TASKS
 from picaset.lab.training.experiment import Experiment
-from picaset.lab.training.loop import StoppedError
+from picaset.lab.training.loop import StoppedError, every_nth
 
 pytestmark = pytest.mark.as_installed
 
@@ -74,6 +76,28 @@ def test_an_experiment_of_ones_own_is_trained_resumed_evaluated_and_reported(tra
     page = (trained / "report/index.html").read_text()
     assert "A task defined in own_experiment." in page
     assert "<svg" in page
+
+
+def test_an_experiment_may_have_sets_of_different_sizes(folder):
+    source = (folder / "own_experiment.py").read_text()
+    source = source.replace("return self.draw(1_000_000", "points, labels = self.draw(1_000_000").replace(
+        "+ step, num_examples)", "+ step, num_examples)\n        sets = [p[: 5 + i % 7] for i, p in enumerate(points)]"
+        "\n        return SetBatch.from_list(sets), labels",
+    ).replace("import Picaso\n", "import Picaso, SetBatch\n")  # fmt: skip
+    (folder / "own_experiment.py").write_text(source)
+    assert main(["train", NAME, "--profile", "smoke", "--threads", "1", "--json"]) == 0
+    assert (folder / RUN / "result.json").is_file()
+
+
+@pytest.mark.parametrize("weights", [None, torch.arange(15.0)])
+def test_processes_share_the_sets_of_a_batch(weights):
+    sets = SetBatch.from_list([torch.randn(size, 3) for size in (4, 0, 2, 5, 1, 3)]).with_weights(weights)
+    for first in range(4):
+        share = every_nth(sets, first, 4)
+        expected = sets.to_list()[first::4]
+        assert [torch.equal(*pair) for pair in zip(share, expected, strict=True)] == [True] * len(expected)
+        if weights is not None:
+            assert torch.equal(share.weights, weights[sets.owners % 4 == first])
 
 
 def test_a_foreign_run_is_read_without_importing_anything(trained, capsys):

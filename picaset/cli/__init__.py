@@ -3,7 +3,9 @@
 import contextlib
 import inspect
 import io
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated, Any, Protocol, Union, cast, runtime_checkable
 
@@ -61,16 +63,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal without a character shows its code
             stream.reconfigure(errors="backslashreplace")
-    command = parse(arguments)
     try:
         with printable_warnings():
-            return command.run()
+            return parse(arguments).run()
+    except BrokenPipeError:  # the reader of the output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (MissingExtraError, OSError, ValueError) as error:
         say(f"picaset: {format_error(error)}", error=True)
         return 1
     except KeyboardInterrupt as interrupt:
         say(f"picaset: {str(interrupt) or 'stopped'}", error=True)
         return 130
+    except Exception:  # a defect of picaset: the traceback is wanted, and may quote text of a file
+        say(traceback.format_exc().rstrip(), error=True)
+        return 1
 
 
 def format_error(error: Exception) -> str:

@@ -14,7 +14,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import IO, Any
@@ -23,8 +23,6 @@ from picaset.cli import main
 from picaset.terminal import CONTROL
 from tests.fuzz.mutations import Files, mutate, write_files
 
-MAX_SECONDS = 5.0
-"""Processor time of an input; other programs may slow down the machine."""
 MAX_WAIT = 60.0
 """Wall-clock time after which an input that does not compute, nor waits for a processor, is ended."""
 MAX_MEMORY = 4 * 2**30
@@ -44,12 +42,14 @@ class Target:
         files: Returns valid files, or several variants of them.
         use: Reads and uses the files in a folder; the generator may choose among several ways.
         warm: Called once in every worker before time is limited.
+        max_seconds: Processor time of an input; other programs may slow down the machine.
     """
 
     name: str
     files: Callable[[], list[Files]]
     use: Callable[[Path, Random], object]
     warm: Callable[[], object] = lambda: None
+    max_seconds: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def run_input(target: Target, variants: list[Files], number: int, seed: int) -> 
         result: str | Failure = "accepted"
         writes.clear()
         # Twice: the first may end up in code that a C library has called, where it is printed and forgotten.
-        signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS, 0.5)
+        signal.setitimer(signal.ITIMER_PROF, target.max_seconds, 0.5)
         try:
             with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -128,7 +128,7 @@ def run_input(target: Target, variants: list[Files], number: int, seed: int) -> 
             with contextlib.suppress(HangError):  # one that comes in the last moment
                 signal.setitimer(signal.ITIMER_PROF, 0)
         if isinstance(result, str):
-            if time.process_time() - started > MAX_SECONDS:
+            if time.process_time() - started > target.max_seconds:
                 return Failure("hang", f"{time.process_time() - started:.1f} s")
             if strange := [path for path in writes if is_outside(path, folder)] or before != snapshot(outside):
                 return Failure("wrote outside", str(strange))
@@ -177,7 +177,7 @@ def work(target: Target, numbers: range, seed: int, answers: IO[str]) -> None:
                 target.use(Path(place), Random(number))
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MAX_MEMORY, size + MAX_MEMORY))
-    for number, result in run_inputs(Target(target.name, lambda: variants, target.use), numbers, seed):
+    for number, result in run_inputs(replace(target, files=lambda: variants), numbers, seed):
         outcome, details = (result, "") if isinstance(result, str) else (result.outcome, result.details)
         print(json.dumps([number, outcome, details]), file=answers, flush=True)
 
@@ -214,7 +214,7 @@ def run_in_workers(
         while number < last:
             pid, answers = start_worker(target, range(number, last), seed, Path(place))
             with answers:
-                for line in lines_in_time(pid, answers, 600.0, MAX_WAIT):
+                for line in lines_in_time(pid, answers, target.max_seconds):
                     number, outcome, details = json.loads(line)
                     yield number, outcome if not details else Failure(outcome, details)
                     number += 1
@@ -226,21 +226,21 @@ def run_in_workers(
                 number += 1
 
 
-def lines_in_time(pid: int, answers: IO[str], first_seconds: float, seconds: float) -> Iterator[str]:
-    """Yield the lines of a process; kill it if the next one does not come in time."""
+def lines_in_time(pid: int, answers: IO[str], max_seconds: float) -> Iterator[str]:
+    """Yield the lines of a process; kill it if the next one does not come in time, or takes too much of a processor."""
     selector = selectors.DefaultSelector()
     selector.register(answers, selectors.EVENT_READ)
-    patience, computed = first_seconds, 0.0
+    patience, computed = 600.0, 0.0
     while True:
         if selector.select(patience):
             line = answers.readline()
             if not line:
                 return
             yield line
-            patience, computed = seconds, processor_seconds(pid)[0]
+            patience, computed = MAX_WAIT, processor_seconds(pid)[0]
         else:
             total, is_running = processor_seconds(pid)
-            if not is_running or total - computed > 2 * MAX_SECONDS:
+            if not is_running or total - computed > 2 * max_seconds:
                 os.kill(pid, signal.SIGKILL)
                 return
 

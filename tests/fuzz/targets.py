@@ -217,7 +217,7 @@ TARGETS = [
     *TABLES,
     Target("saved estimators, load and use", saved_estimators, use_estimator),
     Target("saved networks", saved_networks, use_network),
-    Target("run directories: evaluate, look, report, resume, studio", run_directories, use_run, draw_runs),
+    Target("run directories: evaluate, look, report, resume, studio", run_directories, use_run, draw_runs, 20.0),
     Target("configs of experiments", configs, use_config),
     Target("CelebA, CLEVR files", data_sets, use_data_sets),
 ]

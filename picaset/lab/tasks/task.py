@@ -41,14 +41,15 @@ class Task(ABC):
         return settings
 
     @abstractmethod
-    def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Tensor, ...]:
-        """Return the examples of a step, along the first dimension; depends on the arguments alone.
+    def batch(self, step: int, *, seed: int, num_examples: int, progress: float) -> tuple[Any, ...]:
+        """Return the examples of a step, in tensors along the first dimension or in a SetBatch.
 
+        They depend on the arguments alone.
         ``progress`` runs from 0 to 1 over a training.
         """
 
     @abstractmethod
-    def loss(self, network: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+    def loss(self, network: nn.Module, batch: tuple[Any, ...]) -> Tensor:
         """Return the training loss, averaged over the examples."""
 
     @abstractmethod

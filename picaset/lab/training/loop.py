@@ -33,6 +33,7 @@ from picaset.lab.training.run_directory import Checkpoint, RunDirectory, describ
 from picaset.large.sources import prefetch
 from picaset.pretrained import PretrainedNetwork
 from picaset.progress import Watcher, watch_steps
+from picaset.sets import SetBatch
 
 RISE = 0.3
 """Share of the steps of a one-cycle schedule in which the rate rises."""
@@ -346,9 +347,9 @@ def training_steps(fabric: Any, experiment: Experiment, state: State) -> Iterato
     task, training = experiment.task, experiment.training
     rank, world_size = int(fabric.global_rank), int(fabric.world_size)
 
-    def local_batch(step: int) -> tuple[int, tuple[Tensor, ...]]:
+    def local_batch(step: int) -> tuple[int, tuple[Any, ...]]:
         batch = task.batch(step, seed=training.seed, num_examples=training.batch_size, progress=step / training.steps)
-        return step, tuple(part[rank::world_size] for part in batch)
+        return step, tuple(every_nth(part, rank, world_size) for part in batch)
 
     first = state.step
     for step, batch in prefetch(lambda: map(local_batch, range(first, training.steps))):
@@ -365,6 +366,18 @@ def training_steps(fabric: Any, experiment: Experiment, state: State) -> Iterato
             state.average.update_parameters(state.network)
         state.step = step + 1
         yield float(fabric.all_reduce(loss.detach()))
+
+
+def every_nth(examples: Any, first: int, n: int) -> Any:
+    """Return the examples ``first``, ``first + n`` and so on, of a tensor or a SetBatch."""
+    if n == 1:
+        return examples
+    if not isinstance(examples, SetBatch):
+        return examples[first::n]
+    chosen = examples.owners % n == first
+    weights = None if examples.weights is None else examples.weights[chosen]
+    offsets = torch.cat([examples.offsets[:1], examples.sizes[first::n].cumsum(0)])
+    return SetBatch(examples.elements[chosen], offsets, weights)
 
 
 def evaluate_and_save(
