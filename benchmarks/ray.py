@@ -7,8 +7,9 @@ of one process and a few milliseconds per pass; driver memory and the bytes that
 
 The elements are generated in Ray's object store (materialized), and for one process in a .npy file. Reported: the best
 of several calls; the rise of anonymous memory of the driver during the calls; tasks and bytes of the last pass. ``map``
-is the time of a pass that only looks at one element of each block: what Ray itself takes. Prints a table, then one JSON
-line; commit it under ``results/``.
+is the time of a pass that only looks at one element of each block: what Ray itself takes; ``convert`` that of a pass
+that makes arrays of the blocks, and ``checksum`` that of a pass that also adds up their bits, by which a dataset that
+changes is refused. Prints a table, then one JSON line; commit it under ``results/``.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ from benchmarks.measure import record
 from benchmarks.streaming import DIM, HEADS, STEPS, TEMPLATES, Peak, anonymous_bytes, processor_limits, write_set
 from picaset import PicasoPool, stream
 from picaset.integrations.ray import RayDataset, from_dataset
-from picaset.large.partitions import PartResult
+from picaset.large.partitions import PartResult, checksum_in_any_order
+from picaset.large.sources import stack_columns
 
 ROWS_PER_BLOCK = 2**20
 
@@ -49,6 +52,15 @@ def best_seconds(call: Callable[[], object], repeats: int) -> float:
 
 def look(tables: Any) -> PartResult:
     return PartResult(sum(float(table["x"][0, 0]) for table in tables))
+
+
+def convert(tables: Any) -> PartResult:
+    return PartResult(sum(len(stack_columns(table, slice(None), ["x"], "the Ray dataset")) for table in tables))
+
+
+def checksum(tables: Any) -> PartResult:
+    arrays = (stack_columns(table, slice(None), ["x"], "the Ray dataset") for table in tables)
+    return PartResult(sum(checksum_in_any_order(rows) for rows in arrays))
 
 
 def add(left: PartResult | None, right: PartResult | None) -> PartResult | None:
@@ -73,10 +85,13 @@ def measure(pool: PicasoPool, count: int, folder: Path, repeats: int) -> dict[st
     cluster = best_seconds(lambda: stream(pool, source), repeats)
     peak.stopped.set()
     sent, tasks, function = source.bytes_sent, source.num_tasks, source.bytes_of_function
-    mapping = best_seconds(lambda: source.run(look, add), 5)
+    mapping, converting, checking = (
+        best_seconds(partial(source.run, way, add), 5) for way in (look, convert, checksum)
+    )
     return dict(
         elements=blocks * ROWS_PER_BLOCK, elements_of_one_process=count, blocks=blocks, one_process=one, ray=cluster,
-        pass_of_ray_alone=mapping, generating=generating, driver_rise_bytes=peak.largest - before,
+        pass_of_ray_alone=mapping, pass_of_conversion=converting, pass_of_checksum=checking,
+        generating=generating, driver_rise_bytes=peak.largest - before,
         driver_bytes=peak.largest, tasks=tasks, bytes_returned_per_pass=sent, bytes_of_function=function,
     )  # fmt: skip
 
@@ -102,7 +117,8 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     pool = PicasoPool(DIM, num_templates=TEMPLATES, num_heads=HEADS, num_steps=STEPS, form="authors")
     rows = list[dict[str, object]]()
-    print(f"{'elements':>12} {'one process':>12} {'workers':>10} {'ratio':>6} {'Ray alone, a pass':>18} {'tasks':>6} "
+    print(f"{'elements':>12} {'one process':>12} {'workers':>10} {'ratio':>6} {'Ray alone, a pass':>18} "
+          f"{'convert':>8} {'checksum':>9} {'tasks':>6} "
           f"{'bytes a pass':>13} {'driver rise, MB':>16}")  # fmt: skip
     with torch.no_grad():
         for count in arguments.elements:
@@ -111,7 +127,8 @@ if __name__ == "__main__":
             per_element = row["one_process"] / count, row["ray"] / row["elements"]
             driver = row["driver_rise_bytes"] / 2**20
             print(f"{row['elements']:12,} {row['one_process']:11.2f}s {row['ray']:9.2f}s "
-                  f"{per_element[0] / per_element[1]:5.2f}x {1e3 * row['pass_of_ray_alone']:16.0f}ms {row['tasks']:6} "
+                  f"{per_element[0] / per_element[1]:5.2f}x {1e3 * row['pass_of_ray_alone']:16.0f}ms "
+                  f"{1e3 * row['pass_of_conversion']:6.0f}ms {1e3 * row['pass_of_checksum']:7.0f}ms {row['tasks']:6} "
                   f"{row['bytes_returned_per_pass']:13,} {driver:16.1f}", flush=True)  # fmt: skip
     ray.shutdown()
     record("ray", rows, limits)
