@@ -40,7 +40,13 @@ def say(text: object = "", *, error: bool = False) -> None:
 def printable_warnings() -> Generator[None]:
     """Write control characters in warnings as escapes: a library may quote text from a file in one."""
     original = warnings.formatwarning
-    warnings.formatwarning = lambda *arguments, **options: printable(original(*arguments, **options))
+
+    def format_printable(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        return printable(original(message, category, filename, lineno, line))
+
+    warnings.formatwarning = format_printable
     try:
         yield
     finally:
