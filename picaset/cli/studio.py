@@ -1,6 +1,7 @@
 """``picaset studio``"""
 
-import gc
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,5 +39,7 @@ class Studio:
             raise ValueError(f"--runs: there is no folder {self.runs}.")
         settings = Settings() if self.runs is None else Settings(runs=(self.runs,))
         serve(settings, host=self.host, port=self.port, browser=self.browser)
-        gc.freeze()  # garbage collection at exit would take seconds
-        return 0
+        # A thread that still imports or fits would be interrupted in native code at the interpreter's exit, which aborts.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
