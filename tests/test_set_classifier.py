@@ -303,8 +303,11 @@ SOME = [np.zeros((4, 2)), np.ones((3, 2)), np.ones((2, 2))]
         ({"dropout": 1.0}, r"dropout must be at least 0 and below 1; got 1\.0"),
         ({"num_heads": 3}, "num_heads must divide dim; got num_heads=3 and dim=64"),
         ({"class_weight": "heavy"}, "class_weight"),
-        ({"class_weight": {0: -2.0, 1: 1.0}}, "class_weight must contain finite numbers, none negative"),
-        ({"class_weight": {0: 0.0, 1: 0.0}}, "class_weight must contain .* one above 0"),
+        (
+            {"class_weight": {0: -2.0, 1: 1.0}},
+            "class_weight must contain non-negative finite numbers, at least one positive",
+        ),
+        ({"class_weight": {0: 0.0, 1: 0.0}}, "class_weight must contain .* at least one positive"),
         ({"encoder": "wings"}, "SetClassifier: encoder must be"),
         (
             {"early_stopping": True},

@@ -196,7 +196,7 @@ def test_a_set_of_weight_zero_teaches_nothing_to_the_networks():
     ("weights", "message"),
     [
         ([1.0], r"expected a weight for each of 30 sets; got shape \(1,\)"),
-        ([-1.0] * 30, "sample_weight must contain finite numbers, none negative"),
+        ([-1.0] * 30, "sample_weight must contain non-negative finite numbers, at least one positive"),
         ([0.0] * 30, "not every weight zero"),
     ],
 )
@@ -301,7 +301,7 @@ def test_networks_learn_further_from_parts_and_from_where_they_stopped():
             lambda one: one.set_params(method="auto").partial_fit(*shifted_bags(), classes=[0, 1]),
             "needs method='network'",
         ),
-        (lambda one: one.partial_fit(*shifted_bags()), "classes, all labels that will occur, is needed at first"),
+        (lambda one: one.partial_fit(*shifted_bags()), "classes must list all labels in the first call; got None"),
         (lambda one: one.partial_fit(*shifted_bags(), classes=[1, 2]), "the label .*0.* is not among the classes"),
     ],
 )

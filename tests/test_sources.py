@@ -380,6 +380,9 @@ def test_what_cannot_be_read_in_chunks_says_why_and_what_to_take(elements):
         TypeError, "Linear cannot stream: no streaming rule is registered for it. If it treats every element by itself,"
     ):
         stream(nn.Sequential(nn.Linear(DIM, DIM), MeanPool()), elements)
+    own = type("OwnPool", (PicasoPool,), {"advance": lambda self, templates, *inputs: templates})
+    with raises(TypeError, "OwnPool cannot stream: it overrides advance, and no streaming rule is registered for it"):
+        stream(own(DIM, num_templates=2, num_heads=2), elements)
     with raises(TypeError, "Canonicalize cannot stream around an encoder"):
         stream(Canonicalize(Elementwise(nn.Identity()), lambda prediction, shift, scale: prediction), elements)
     with raises(
@@ -404,7 +407,7 @@ def test_wrong_options_are_refused(elements, pool):
         stream(pool, elements, 0)
     with raises(ValueError, "spill must be one of 'auto', 'always', 'never'; got 'maybe'."):
         stream(pool, elements, spill="maybe")
-    with raises(ValueError, "PicasoPool returns no elements for a sink; call it without one."):
+    with raises(ValueError, "PicasoPool returns no elements; remove sink=... from the call."):
         stream(pool, elements, sink=print)
     encoder = Elementwise(nn.Linear(DIM, 4))
     with raises(ValueError, "the result has as many elements as the array; pass sink=..., the path of a .npy"):
@@ -420,7 +423,7 @@ def test_wrong_options_are_refused(elements, pool):
     with raises(ValueError, "a .npy takes the elements of one set; there are 2. Pass an array to fill."):
         stream(encoder, elements[:22].view(2, 11, DIM), sink="never.npy")
     large = LargeSet(InMemory(elements), Reading(4, torch.float32, torch.device("cpu")))
-    with raises(ValueError, "the other set must be derived from this one by maps."):
+    with raises(ValueError, "LargeSet.concatenate_features: the other set must be derived from this one by maps."):
         large.map(torch.relu).concatenate_features(large)
 
 

@@ -103,14 +103,14 @@ def test_what_is_read_once_is_waited_for_or_comes_later_and_a_failure_is_told_un
 
     once = LazyData("CelebA", read)
     with pytest.raises(RequestError, match="CelebA is being loaded; try again in a moment"):
-        once.now()
+        once.get_if_ready()
     reading = once.start()
     go.set()
     for wait in (reading.result, once.now):
         with pytest.raises(RequestError, match="CelebA cannot be read: the disk is gone"):
             wait()
     asyncio.run(once.ready())
-    assert once.now() == once.wait() == "faces"
+    assert once.get_if_ready() == once.wait() == "faces"
     assert found == []
 
 

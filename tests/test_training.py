@@ -510,7 +510,7 @@ def test_what_a_kill_left_half_written_is_removed(unbroken, tmp_path, monkeypatc
 
 def test_settings_of_a_profile_do_not_go_with_a_config(capsys):
     assert main(["train", "--resume", "runs/x", "--seed", "3"]) == 1
-    assert "--profile, --seed and --steps go with the name of an experiment" in capsys.readouterr().err
+    assert "--profile, --seed and --steps cannot be combined with --config or --resume" in capsys.readouterr().err
 
 
 def test_another_number_of_steps_is_another_run(tmp_path):

@@ -70,7 +70,8 @@ class Train:
             raise ValueError("give one of: the name of an experiment, --config FILE, --resume DIRECTORY.")
         if (self.config or self.resume) and (self.profile, self.seed, self.steps) != ("quick", 0, None):
             raise ValueError(
-                "--profile, --seed and --steps go with the name of an experiment; a config has its own values."
+                "--profile, --seed and --steps cannot be combined with --config or --resume, which have their own "
+                "values."
             )
         options = Launch(
             devices=self.devices,

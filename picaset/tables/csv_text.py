@@ -112,8 +112,8 @@ class CsvPart:
             blank = blank[is_blank(column[blank])]
             if len(blank) == 0:
                 return columns
-        kept = [any(map(str.strip, row)) for _, row in self.rows(blank=True) if len(row) == len(columns)]
-        return {name: column[np.array(kept, dtype=np.bool_)] for name, column in columns.items()}
+        is_nonblank = [any(map(str.strip, row)) for _, row in self.rows(blank=True) if len(row) == len(columns)]
+        return {name: column[np.array(is_nonblank, dtype=np.bool_)] for name, column in columns.items()}
 
     def raise_first_mistake(self) -> None:
         """Raise an error for the first row that does not fit the layout; return if there is none."""
@@ -285,11 +285,11 @@ def read_header(part: CsvPart) -> tuple[Layout, int]:
     if not names[0] and "index" not in names:
         names[0] = "index"  # as pandas writes it
     names = [name or f"column{index + 1}" for index, name in enumerate(names)]
-    seen = set[str]()
+    unique_names = set[str]()
     for index, name in enumerate(names):
-        if name in seen:
+        if name in unique_names:
             raise ValueError(f"{part.name}, line {line}: column {index + 1} must have a unique name; got {name!r}.")
-        seen.add(name)
+        unique_names.add(name)
     return replace(part.layout, names=names), line
 
 
