@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A pool in a model
 #
-# A set is positive if at least one of its points lies in a small region that nobody tells the network. We train the
-# same network with a mean, a maximum and an attention pool, on sets of different sizes, and look at the attention.
+# A set is positive if at least one of its points lies in a small region, unknown to the network. We train the same
+# network with a mean, a maximum and an attention pool, on sets of different sizes, and look at the attention.
 
 # %%
 import matplotlib.pyplot as plt
