@@ -86,7 +86,7 @@ assert stream(MeanPool(), ray.data.from_items([{"x": 1.0}, {"x": 3.0}])).item() 
 """,
     "all": "documents",
 }
-"""What must work with an extra: a program, or the name of a longer check."""
+"""Check of each extra: a program, or the name of a longer check."""
 
 
 def main() -> int:

@@ -41,7 +41,7 @@ def public_checkpoint(*, norm: bool, induced: bool = True, dropout: bool = False
 
 
 def their_block(weights, name: str, Y, X, *, num_heads: int, norm: bool):
-    """What their program computes, from the tensors under their names: O = Q + heads, O + relu(fc_o(O))."""
+    """Compute the output of their program from the tensors under their names: O = Q + heads, O + relu(fc_o(O))."""
     part = reference.within(weights, name)
     Q, K, V = (reference.linear(part, layer, x) for layer, x in (("fc_q", Y), ("fc_k", X), ("fc_v", X)))
     width = WIDTH // num_heads

@@ -99,7 +99,7 @@ def test_a_run_whose_name_hides_its_data_is_in_no_table(record):
     assert table_4([disguised], "drawn") is None
 
 
-def test_the_answers_follow_the_numbers(record):
+def test_the_comparisons_follow_the_numbers(record):
     def told(**rows: list[float]) -> str:
         return " ".join(
             compare_claims(many(record, REAL, {name.replace("_", "-"): of for name, of in rows.items()}), "celeba")
@@ -171,7 +171,7 @@ def test_every_row_of_the_table_has_a_name_and_a_published_number():
 # The figure of faces
 
 
-def test_stored_sets_are_those_that_the_run_kept(record):
+def test_stored_sets_are_those_of_the_run(record):
     sets, shown = stored_sets(record), record.result["shown"]
     assert len(sets) == len(shown["odd"]) == 20
     faces = record.experiment.task.faces()

@@ -406,7 +406,7 @@ def test_a_table_prints_and_writes_itself():
     assert table.markdown() == "| name | value |\n|---|---|\n| a | **1.0** (paper 2.0) |\n"
 
 
-def test_where_a_table_does_not_fit_its_rows_are_told_and_no_number_is_cut():
+def test_a_table_that_does_not_fit_is_printed_by_rows_and_no_number_is_cut():
     columns = ["name", *(f"column {index}" for index in range(20))]
     table = Table("Title", columns, [[Cell("a row"), *(Cell(f"{index}.12345", "paper 9.9") for index in range(20))]])
     console = Console(width=70, record=True, file=io.StringIO())

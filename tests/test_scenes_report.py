@@ -1,4 +1,4 @@
-"""What is told of runs of the scenes experiment: tables, figures, and how the runs were made."""
+"""Report of the scenes experiment: tables, figures, and settings of the runs."""
 
 from dataclasses import replace
 
@@ -76,7 +76,7 @@ def test_steps_in_training_are_those_of_the_records(runs):
     assert tables.by_steps([descent]).notes[0].endswith("Steps in training: descents 4.")
 
 
-def test_rates_are_told_of_most_rows_and_then_of_those_that_differ(runs):
+def test_rates_are_described_for_most_rows_and_then_for_those_that_differ(runs):
     records = find_records([runs])
     rate = records[0].experiment.training.learning_rate
     assert tables.learning_rates(records) == f"Adam up to {rate:g}"
@@ -105,7 +105,7 @@ def test_the_page_has_a_section_with_tables_and_figures(runs, tmp_path):
     assert {path.stem for path in report.figures} == {"scene_predictions", "scene_attention"}
 
 
-def test_what_a_network_predicts_and_attends_to_is_drawn(runs, tmp_path, capsys):
+def test_predictions_and_attention_of_a_network_are_drawn(runs, tmp_path, capsys):
     figures = look(runs / run_name("scenes-pb3", "smoke", 0), tmp_path / "cascade", which="best")
     assert len(figures) == 2
     descent = look(runs / run_name("scenes-dspn30", "smoke", 0), tmp_path / "descent")

@@ -225,12 +225,12 @@ def disagree(rank: int, size: int, about: str) -> str:
         "the number of features",
     ],
 )
-def test_ranks_that_disagree_are_told_so_before_the_first_reduction(about: str):
+def test_ranks_that_disagree_fail_before_the_first_reduction(about: str):
     for found in run_ranks(disagree, 2, about):
         assert found.startswith(f"RanksDisagreeError: picaset.shard: the ranks disagree about {about}: rank 0 ")
 
 
-def test_without_a_group_it_is_said_how_to_start_one():
+def test_without_a_process_group_the_error_says_how_to_start_one():
     with pytest.raises(RuntimeError, match=r"torch.distributed is not initialized. Start with torchrun"):
         shard(GeneralizedPicaso(DIM, num_templates=2, num_heads=2))
 

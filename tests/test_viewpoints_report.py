@@ -235,7 +235,7 @@ def test_the_command_writes_svg_and_png(runs, tmp_path, capsys):
         ),
     ],
 )
-def test_what_cannot_be_looked_at_is_one_clear_line(runs, tmp_path, capsys, arguments, message):
+def test_runs_that_cannot_be_looked_at_give_one_line(runs, tmp_path, capsys, arguments, message):
     if arguments == ["clustering"] and not (runs / "clustering").exists():
         RunDirectory.create(runs / "clustering", experiment("clustering-ours", profile="smoke"), ENVIRONMENT)
     name, *rest = arguments
