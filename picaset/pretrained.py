@@ -326,7 +326,7 @@ class PretrainedNetwork(Configurable):
             directory = download(str(directory), revision=revision, token=token)
         elif revision is not None:
             raise ValueError(
-                f"{cls.__name__}.from_pretrained: revision goes with the name of a repository of the Hub; "
+                f"{cls.__name__}.from_pretrained: revision needs the name of a repository of the Hub; "
                 f"{directory} is a folder."
             )
         directory = Path(directory)

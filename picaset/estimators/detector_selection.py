@@ -55,7 +55,7 @@ def try_detector(score: ScoreFunction, sets: Sequence[Floats], *, seed: int) -> 
 
 @dataclass(frozen=True)
 class Weight:
-    """How the scores of a detector enter a combination: standardized, compressed, and weighted."""
+    """Transformation of the scores of a detector in a combination: standardized, compressed, and weighted."""
 
     location: float
     scale: float

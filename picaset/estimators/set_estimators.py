@@ -676,7 +676,7 @@ def check_set_weights(values: Any, num_sets: int, *, caller: str) -> Floats | No
     if weights.shape != (num_sets,):
         raise ValueError(f"{caller}: expected a weight for each of {num_sets} sets; got shape {weights.shape}.")
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-        raise ValueError(f"{caller}: sample_weight must contain non-negative finite numbers, at least one positive.")
+        raise ValueError(f"{caller}: sample_weight must contain non-negative finite numbers, at least one above zero.")
     return weights / weights.mean()
 
 
@@ -916,7 +916,7 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
         weights = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
         if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
             raise ValueError(
-                "SetClassifier.fit: class_weight must contain non-negative finite numbers, at least one positive; "
+                "SetClassifier.fit: class_weight must contain non-negative finite numbers, at least one above zero; "
                 f"got {self.class_weight}."
             )
         return weights[codes] * (1.0 if set_weights is None else set_weights)

@@ -52,7 +52,7 @@ POOL_CHUNK_FACTOR = 4
 
 @runtime_checkable
 class Reduction(Protocol):
-    """How the processes that share a set combine what each computes of its part."""
+    """Reduction over the processes that share a set."""
 
     shared: bool
     """Whether other processes hold parts of the set."""
@@ -155,7 +155,7 @@ class Map:
     modules: tuple[nn.Module, ...] = ()
     """Modules whose parameters ``function`` uses."""
     costs: bool = True
-    """Whether it computes anything, so that caching its results may pay."""
+    """Whether the map has a cost, so that caching its results may save time."""
 
 
 @dataclass(frozen=True)

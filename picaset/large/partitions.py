@@ -30,7 +30,7 @@ Table = Mapping[str, NDArray[Any]]
 
 
 class Selection(NamedTuple):
-    """How a table is read as elements."""
+    """Selection of the columns of a table that are elements."""
 
     name: str
     """Name of the dataset in error messages."""

@@ -22,7 +22,7 @@ from picaset.extras import require
 MISSING = {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none"}
 """Text that stands for a missing value, in lower case."""
 MISSING_SPELLINGS = sorted({spell(text) for text in MISSING for spell in (str, str.upper, str.title)} | {"NaN", "n/A"})
-"""How pyarrow, which compares exactly, is told of missing values."""
+"""Texts that pyarrow, which compares exactly, reads as missing values."""
 DELIMITERS = ",;\t|"
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
 GROUPED = {
@@ -50,7 +50,7 @@ class ByteFile(Protocol):
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a file are written."""
+    """Format of the rows of a file."""
 
     delimiter: str
     has_decimal_commas: bool

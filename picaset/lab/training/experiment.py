@@ -23,7 +23,7 @@ Precision = Literal["32-true", "bf16-mixed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """How a task is trained."""
+    """Settings of training."""
 
     steps: int = 50_000
     """Number of optimizer steps."""
