@@ -85,7 +85,7 @@ axis.legend()
 # The mean dilutes one point among many; the maximum and attention pick it out. Where one element decides, a maximum is
 # enough; [choosing](../choosing.md) says where attention is ahead.
 #
-# ## What it attends to
+# ## Attention
 #
 # `trace` returns the attention of every step. Large dots have a high weight in the last step, averaged over heads.
 

@@ -111,7 +111,7 @@ class Classify:
         return 0
 
     def notes(self, table: Any, rows: Any) -> list[str]:
-        """Return what was left out of a table."""
+        """Return the remarks on rows and columns of a table that are not used."""
         notes = list[str]()
         if dropped := table.num_rows - len(rows.rows):
             notes.append(f"{dropped} row{'s' * (dropped > 1)} with missing values left out")

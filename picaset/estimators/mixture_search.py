@@ -120,7 +120,7 @@ def read_config(folder: Path) -> dict[str, int]:
 CACHE_NUMBERS = 500_000
 """Points times mixtures times components that are processed together, so that they stay in the processor's cache."""
 FEATURES_SHARE = 16
-"""Cost of one such number, in features of a point; features cost less, because they are read and not written."""
+"""Number of features of a point that cost as much as one such number, because they are read and not written."""
 SCREENING_MIN_VARIANCE = 1e-4
 """Smallest variance while screening; single precision cannot resolve smaller components."""
 KMEANS_STEPS = 3
