@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from picaset import SetClassifier, SetMeanEmbedding, SetRegressor, SetStatistics, SetVocabulary
 from picaset.estimators import set_ensemble, set_estimators
 from picaset.estimators.set_ensemble import FEATURES, NETWORK, calibrate, fit_weights, log_loss, squared_error
-from picaset.estimators.set_estimators import split_folds
+from picaset.estimators.set_estimators import split_folds, split_inner_folds
 
 TINY = {"dim": 4, "num_heads": 2, "max_iter": 2, "random_state": 0}
 NETWORKS = {**TINY, "method": "network", "num_networks": 2}
@@ -62,7 +62,7 @@ def test_importance_is_the_change_of_the_combined_prediction_without_the_element
     np.testing.assert_allclose(importance, changes / changes.sum(), atol=1e-6)
 
 
-@pytest.mark.parametrize("network_weight", [0.0, 0.5])
+@pytest.mark.parametrize("network_weight", [0.0, 0.5, 50.0])
 def test_importance_of_a_large_set_sums_to_one_and_follows_the_order(fitted, network_weight, monkeypatch):
     monkeypatch.setitem(fitted.ensemble_.weights, NETWORK, network_weight)
     bag = np.random.default_rng(0).normal(size=(100, 3))
@@ -71,6 +71,16 @@ def test_importance_of_a_large_set_sums_to_one_and_follows_the_order(fitted, net
     assert first.sum() == pytest.approx(1, abs=1e-6)
     np.testing.assert_allclose(first[order], second, atol=1e-5)
     assert first.std() > 0
+
+
+@pytest.mark.parametrize(("share", "by_attention"), [(0.1, False), (0.6, True)])
+def test_attention_is_the_importance_only_if_networks_have_most_of_the_weight(fitted, share, by_attention, monkeypatch):
+    others = sum(weight for name, weight in fitted.ensemble_.weights.items() if name != NETWORK)
+    monkeypatch.setitem(fitted.ensemble_.weights, NETWORK, others * share / (1 - share))
+    bag = np.random.default_rng(0).normal(size=(100, 3))
+    (importance,) = fitted.element_importance([bag])
+    attention = fitted._attention(bag, np.ones(100))
+    assert np.allclose(importance, attention) == by_attention
 
 
 def test_a_single_element_decides_alone(fitted):
@@ -158,6 +168,45 @@ def test_a_group_is_never_split(strata):
     assert sorted(np.concatenate([test for _, test in folds])) == list(range(24))
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_rare_class_leaves_the_others_their_inner_folds(grouped):
+    strata = np.r_[np.arange(24) % 2, 2, 2, 3] if grouped else np.r_[np.arange(24) % 2, 2, 3]
+    groups = np.r_[np.repeat(np.arange(8), 3), 7, 7, 8] if grouped else None
+    folds = split_inner_folds(4, strata, groups, len(strata), seed=0)
+    assert len(folds) == 4
+    for training, test in folds:
+        assert sorted([*training, *test]) == list(range(len(strata)))
+        assert 3 in strata[training]
+        if groups is not None:
+            assert not set(groups[training]) & set(groups[test])
+    tested = np.concatenate([test for _, test in folds])
+    assert sorted(tested) == list(range(26 if grouped else 24))
+
+
+def test_without_a_rare_class_inner_folds_are_those_of_all_sets():
+    strata = np.arange(24) % 2
+    for one, other in zip(
+        split_inner_folds(4, strata, None, 24, seed=3), split_folds(4, strata, None, 24, seed=3), strict=True
+    ):
+        assert all(map(np.array_equal, one, other))
+
+
+def test_an_ensemble_with_a_class_of_one_set_is_weighted_by_the_other_sets():
+    bags, labels = shifted_bags(30)
+    classifier = SetClassifier(**TINY).fit([*bags, bags[0] - 9], [*labels, 2])
+    assert len(classifier.networks_) == 5
+    assert all("loss" in entry for entry in classifier.report_.values())
+    assert classifier.score(*shifted_bags(seed=1)) > 0.9
+    probabilities = classifier.predict_proba([bags[0] - 9])[0]
+    assert probabilities[2] > classifier.predict_proba(bags[:1])[0][2]
+    assert all(values[3] == 0 for values in classifier.ensemble_.calibration.values())
+
+
+def test_an_ensemble_does_not_continue_from_networks_that_saw_its_validation_sets():
+    with pytest.raises(ValueError, match="SetClassifier: warm_start=True needs method='network'; with 'auto'"):
+        SetClassifier(**TINY, warm_start=True).fit(*shifted_bags())
+
+
 def test_groups_reach_the_inner_folds(monkeypatch):
     bags, labels = shifted_bags(24)
     groups, seen = np.repeat(["a", "b", "c", "d", "e", "f"], 4), []
@@ -172,7 +221,8 @@ def test_groups_reach_the_inner_folds(monkeypatch):
 
 def test_too_few_sets_for_inner_folds_are_classified_without_networks(tmp_path):
     bags, labels = shifted_bags(3)
-    classifier = SetClassifier(**TINY).fit(bags, labels)
+    with pytest.warns(UserWarning, match="too few sets or groups for inner cross-validation"):
+        classifier = SetClassifier(**TINY).fit(bags, labels)
     assert classifier.networks_ == []
     assert {entry["weight"] for entry in classifier.report_.values()} == {1 / len(FEATURES)}
     with pytest.raises(AttributeError, match="has no networks"):
