@@ -1,6 +1,7 @@
 """The ensembles behind SetClassifier and SetRegressor: combination, inputs, weights, groups, saving."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -242,6 +243,35 @@ def test_a_set_of_weight_zero_teaches_nothing_to_the_networks():
     np.testing.assert_allclose(first.predict_proba(bags), second.predict_proba(bags), atol=1e-6)
 
 
+@pytest.mark.as_installed
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of memory is measured on Linux only")
+def test_sets_in_files_of_a_million_rows_are_learned_in_bounded_memory(tmp_path):
+    generator = np.random.default_rng(0)
+
+    def write(num_rows: int) -> list[Path]:
+        paths = [tmp_path / f"{num_rows}_{index}.npy" for index in range(4)]
+        for index, path in enumerate(paths):
+            np.save(path, generator.normal(size=(num_rows, 6)).astype(np.float32) + index % 2)
+        return paths
+
+    small, large = write(100), write(10**6)
+    labels = np.arange(4) % 2
+    SetClassifier(**TINY).fit(small, labels).predict_proba(small)  # what is imported and allocated for any sets
+    in_double_precision = 4 * 10**6 * 6 * 8
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    before = resident("VmRSS")
+    classifier = SetClassifier(**TINY).fit(large, labels)
+    assert resident("VmHWM") - before < in_double_precision / 2
+    assert classifier.networks_
+    assert classifier.predict(large).tolist() == labels.tolist()
+
+
+def resident(name: str) -> int:
+    """Return the resident memory of this process (VmRSS), or its peak (VmHWM), in bytes."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name))
+
+
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
@@ -406,6 +436,37 @@ def test_files_and_groups_work_in_grid_search(tmp_path):
     np.testing.assert_allclose(search.best_estimator_.predict_proba(paths), in_memory, atol=1e-5)
 
 
+@pytest.mark.parametrize("form", ["data frame", "files"])
+def test_the_default_works_in_grid_search_with_groups(form, tmp_path, monkeypatch):
+    monkeypatch.setattr(set_estimators, "INNER_FOLDS", 2)
+    bags, labels = shifted_bags(24)
+    frame = long_frame().drop(columns="label")
+    of_row = np.repeat(np.arange(24), [len(bag) for bag in bags])
+    patients = np.repeat(np.arange(6), 4)
+    for index, bag in enumerate(bags):
+        np.save(tmp_path / f"{index}.npy", bag)
+    options, sets, owners = {
+        "data frame": ({"set_column": "bag"}, frame, of_row),
+        "files": ({}, [tmp_path / f"{index}.npy" for index in range(24)], np.arange(24)),
+    }[form]
+    seen = list[int]()
+    split = set_estimators.split_inner_folds
+
+    def spy(num_folds, strata, groups, *arguments, **keywords):
+        seen.append(len(np.unique(groups)))
+        return split(num_folds, strata, groups, *arguments, **keywords)
+
+    monkeypatch.setattr(set_estimators, "split_inner_folds", spy)
+    with sklearn.config_context(enable_metadata_routing=True):
+        estimator = SetClassifier(**TINY, **options).set_fit_request(groups=True)
+        search = GridSearchCV(estimator, {"dropout": [0.0, 0.2]}, cv=GroupKFold(2), scoring="roc_auc")
+        search.fit(sets, labels[owners], groups=patients[owners])
+    assert seen == [3, 3, 3, 3, 6]  # patients of the training part of two folds, twice, and all of them
+    assert search.best_score_ > 0.9
+    assert len(search.predict(sets)) == len(owners)
+    assert search.best_estimator_.ensemble_ is not None
+
+
 class ClassifierOfRows(SetClassifier):
     """A classifier of rows, each of which becomes a set of one element: scikit-learn's checks pass arrays (n, D)."""
 
@@ -469,6 +530,7 @@ CHECKED = {
     "classifier, networks": ClassifierOfRows(
         **{**FEW, "max_iter": 8}, method="network", num_networks=2, learning_rate=0.1
     ),
+    "classifier": ClassifierOfRows(**FEW),
     "regressor": of_rows(SetRegressor)(**FEW),
     "statistics": of_rows(SetStatistics)(),
     "mean embedding": of_rows(SetMeanEmbedding)(10, random_state=0),
@@ -482,6 +544,7 @@ BY_PARTS = dict.fromkeys(
 )
 EXPECTED_TO_FAIL = {
     "classifier, networks": {"check_sample_weight_equivalence_on_dense_data": STEPS, "check_supervised_y_2d": COLUMN},
+    "classifier": {"check_supervised_y_2d": COLUMN, **BY_PARTS},
     "regressor": {"check_supervised_y_2d": OUTPUTS, **BY_PARTS},
 }
 
