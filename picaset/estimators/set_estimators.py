@@ -78,10 +78,22 @@ PATIENCE_IN_ENSEMBLE = 15
 class WeightedRows(FromFunction):
     """Chunks from a function, whose last column is the weight of each element."""
 
+    def __init__(self, function: Callable[[], Any], name: str, *, num_features: int) -> None:
+        super().__init__(function, name)
+        self.width = num_features
+
+    def convert(self, chunk: Any, index: int) -> Tensor:
+        return torch.as_tensor(chunk)  # a new array, whose numbers were checked when they were read
+
     def checked_chunks(self, size: int) -> Iterator[Chunk]:
-        for chunk in super().checked_chunks(size):
-            self.width = chunk.elements.shape[2] - 1
-            yield Chunk(chunk.start, chunk.elements[..., :-1], chunk.elements[..., -1])
+        self.fingerprint.begin_pass()
+        start = 0
+        for rows in self.rows(size):
+            self.fingerprint.check(rows)
+            yield Chunk(start, rows[None, :, :-1], rows[None, :, -1])
+            start += len(rows)
+        self.fingerprint.end_pass()
+        self.count = start
 
 
 class SupervisedSetEstimator(SetNetworkEstimator):
@@ -309,6 +321,15 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         ``strata`` are the classes, which every fold has alike, or None. ``prepare_targets`` receives the indices of
         the training sets, and returns the targets of all sets and the loss.
         """
+        if self.method == "auto" and set_weights is not None and not set_weights.all():
+            # Otherwise all sets of a class in the training part of a fold might have the weight zero.
+            check_groups(groups, len(read), caller=f"{type(self).__name__}.fit")
+            kept = np.flatnonzero(set_weights)
+            read, set_weights = read.subset(kept), set_weights[kept] / set_weights[kept].mean()
+            strata, groups = (None if values is None else np.asarray(values)[kept] for values in (strata, groups))
+            prepare_targets = restrict_targets(prepare_targets, kept)
+            if strata is not None and len(np.unique(strata)) < 2:
+                raise ValueError(f"{type(self).__name__}.fit: expected at least 2 classes with sets of weight above 0.")
         seed = draw_seed(self.random_state)
         folds = self._split(strata, groups, len(read), seed=seed)
         if self.method == "auto" and not folds:
@@ -420,9 +441,8 @@ class SupervisedSetEstimator(SetNetworkEstimator):
     def _split(self, strata: Indices | None, groups: Any, num_sets: int, *, seed: int) -> Folds:
         """Return the training and test sets of each fold: the inner folds of an ensemble, or a network's validation."""
         caller = f"{type(self).__name__}.fit"
+        check_groups(groups, num_sets, caller=caller)
         names = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64)
-        if names is not None and len(names) != num_sets:
-            raise ValueError(f"{caller}: expected a group for each of {num_sets} sets; got {len(names)}.")
         if self.method == "network" and not self.early_stopping:
             return []
         num_folds = INNER_FOLDS if self.method == "auto" else self.num_networks
@@ -493,7 +513,9 @@ class SupervisedSetEstimator(SetNetworkEstimator):
                 outputs[row, in_memory] = predict_sets(network, sets, weights).double().cpu().numpy()
             for index in set(range(len(read))) - set(in_memory):
                 with torch.no_grad():
-                    source = WeightedRows(self._chunks(read, index), str(read.sets[index]))
+                    source = WeightedRows(
+                        self._chunks(read, index), str(read.sets[index]), num_features=read.num_features
+                    )
                     outputs[row, index] = stream(network.cpu(), source).double().numpy().ravel()
         return outputs
 
@@ -709,6 +731,23 @@ def check_set_weights(values: Any, num_sets: int, *, caller: str) -> Floats | No
             f"{caller}: sample_weight must contain finite numbers, none negative and not every weight zero."
         )
     return weights / weights.mean()
+
+
+def check_groups(groups: Any, num_sets: int, *, caller: str) -> None:
+    if groups is not None and (count := len(np.asarray(groups))) != num_sets:
+        raise ValueError(f"{caller}: expected a group for each of {num_sets} sets; got {count}.")
+
+
+def restrict_targets(
+    prepare_targets: Callable[[Indices], tuple[NDArray[Any], Loss]], kept: Indices
+) -> Callable[[Indices], tuple[NDArray[Any], Loss]]:
+    """Return the function for some of the sets from the one for all of them."""
+
+    def prepare_kept(training_indices: Indices) -> tuple[NDArray[Any], Loss]:
+        targets, loss_function = prepare_targets(kept[training_indices])
+        return targets[kept], loss_function
+
+    return prepare_kept
 
 
 class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
