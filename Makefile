@@ -61,7 +61,7 @@ dist: .venv/installed
 	$(BIN)/python -m build --no-isolation
 
 release-check: .venv/installed
-	$(BIN)/python -m tests.release_check $(if $(TAG),--tag $(TAG))
+	$(BIN)/python -m tests.release_check $(if $(TAG),--tag $(TAG)) $(if $(OUT),--out $(OUT))
 
 fuzz: .venv/installed
 	$(BIN)/python -m tests.fuzz

@@ -51,17 +51,17 @@ short = reprlib.Repr()
 short.maxstring = short.maxother = 100
 
 
-def shown(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Return the representation of a value from a file, of limited length and depth.
 
     Example:
-        >>> shown({"name": "a"}), shown([[[[[[[[1]]]]]]]])
+        >>> describe_value({"name": "a"}), describe_value([[[[[[[[1]]]]]]]])
         ("{'name': 'a'}", '[[[[[[[...]]]]]]]')
     """
     return short.repr(value)
 
 
-def check_name(name: str, *, where: str, what: str = "name") -> str:
+def check_name(name: str, *, where: str, label: str = "name") -> str:
     """Return a name from a file that becomes part of a path; raise an error unless it is one plain component.
 
     Example:
@@ -72,8 +72,8 @@ def check_name(name: str, *, where: str, what: str = "name") -> str:
     """
     if len(name) > MAX_NAME_LENGTH or not NAME.fullmatch(name):
         raise ValueError(
-            f"{where}: {what} must be letters, digits, '.', '_' or '-', at most {MAX_NAME_LENGTH}, the first no "
-            f"mark; got {shown(name)}."
+            f"{where}: {label} must be letters, digits, '.', '_' or '-', at most {MAX_NAME_LENGTH}, the first no "
+            f"mark; got {describe_value(name)}."
         )
     return name
 
@@ -209,12 +209,12 @@ def from_json(kind: type[Settings], values: Any, *, where: str) -> Settings:
         ValueError: size.json: there is no field 'widht'; did you mean 'width'?
     """
     if not isinstance(values, Mapping):
-        raise ValueError(f"{where} must be an object with fields; got {shown(values)}.")
+        raise ValueError(f"{where} must be an object with fields; got {describe_value(values)}.")
     hints = get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(cast(Any, kind))]
     fields = dict[str, Any]()
     for name, value in cast(Mapping[str, Any], values).items():
-        check_known(name, names, where=where, what="field")
+        check_known(name, names, where=where, label="field")
         fields[name] = read_value(value, hints[name], where=where, name=name)
     try:
         return kind(**fields)
@@ -239,40 +239,40 @@ def read_value(value: Any, hint: Any, *, where: str, name: str) -> Any:
         return from_json(hint, value, where=f"{where}, {name}")
     if get_origin(hint) is NotRequired:
         hint = get_args(hint)[0]
-    what, schema = f"{where}: {name}" if name else where, cast(Any, hint)
+    label, schema = f"{where}: {name}" if name else where, cast(Any, hint)
     if is_typeddict(schema) or get_origin(schema) is dict:
         if not isinstance(value, dict):
-            raise ValueError(f"{what} must be an object; got {shown(value)}.")
+            raise ValueError(f"{label} must be an object; got {describe_value(value)}.")
         fields = cast(dict[str, Any], value)
         if is_typeddict(schema):
             hints = get_type_hints(schema, include_extras=True)
             required: frozenset[str] = schema.__required_keys__
             for key in sorted(required - fields.keys()):
-                raise ValueError(f"{what} lacks {key!r}; was it written by another program?")
+                raise ValueError(f"{label} lacks {key!r}; was it written by another program?")
         else:
             hints = dict[str, Any].fromkeys(fields, get_args(schema)[1])
         read = dict(fields)
         for key in fields.keys() & hints.keys():
-            inside = f"{name}.{shown(key)[1:-1]}".removeprefix(".")
+            inside = f"{name}.{describe_value(key)[1:-1]}".removeprefix(".")
             read[key] = read_value(fields[key], hints[key], where=where, name=inside)
         return read
     if get_origin(hint) is list and isinstance(value, list):
         items = enumerate(cast(list[Any], value))
         return [read_value(item, get_args(hint)[0], where=where, name=f"{name}[{index}]") for index, item in items]
     if not fits(value, hint):
-        raise ValueError(f"{what} must be {describe_type(hint)}; got {shown(value)}.")
+        raise ValueError(f"{label} must be {describe_type(hint)}; got {describe_value(value)}.")
     if hint in (float, Measured):
         return float(value)
     return tuple(cast(list[Any], value)) if isinstance(value, list) and hint != Numbers else cast(Any, value)
 
 
-def check_known(name: str, names: Iterable[str], *, where: str, what: str) -> None:
+def check_known(name: str, names: Iterable[str], *, where: str, label: str) -> None:
     """Raise an error with the closest match if ``name`` is not one of ``names``."""
     names = list(names)
     if name not in names:
         close = difflib.get_close_matches(name[:MAX_NAME_LENGTH], names, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"{what}s are {', '.join(names)}."
-        raise ValueError(f"{where}: there is no {what} {shown(name)}; {hint}")
+        hint = f"did you mean {close[0]!r}?" if close else f"{label}s are {', '.join(names)}."
+        raise ValueError(f"{where}: there is no {label} {describe_value(name)}; {hint}")
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -29,7 +29,16 @@ from safetensors.torch import load_file, save  # pyright: ignore[reportUnknownVa
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from picaset.files import atomic_write, check_known, create_folder, describe_type, read_json, read_value, shown, to_json
+from picaset.files import (
+    atomic_write,
+    check_known,
+    create_folder,
+    describe_type,
+    describe_value,
+    read_json,
+    read_value,
+    to_json,
+)
 from picaset.hub import download, is_hub_name, model_card, upload
 
 MAX_PARAMETERS = 5000
@@ -126,7 +135,7 @@ class ModuleConfig:
         hints, defaults = parameters_of(CLASSES[name])
         values = dict(defaults)
         for key, value in arguments.items():
-            check_known(key, hints, where=where, what="argument")
+            check_known(key, hints, where=where, label="argument")
             if isinstance(value, dict):
                 value = cls.from_json(value, where=f"{where}, {key}")
             if isinstance(value, cls):
@@ -155,7 +164,7 @@ class ModuleConfig:
         return self.checked(self.name, dict(self.arguments) | changes, where=self.name)
 
     def build(self) -> Any:
-        """Build the module, with random weights; one that is too large to be meant is an error."""
+        """Build the module, with random weights; one that exceeds the size limits is an error."""
         limit = f"{MAX_PARAMETERS} tensors or {MAX_WEIGHTS} weights, the largest allowed"
         check_size(self.construct, MAX_PARAMETERS, MAX_WEIGHTS, limit=limit)
         return self.construct()
@@ -171,16 +180,16 @@ class ModuleConfig:
     def from_json(cls, values: Any, *, where: str) -> "ModuleConfig":
         """Read a description; an unknown class, an unknown argument or a value of the wrong type is an error."""
         if not isinstance(values, dict) or not isinstance(cast(dict[str, Any], values).get("class"), str):
-            raise ValueError(f'{where} must be an object with "class" and "arguments"; got {shown(values)}.')
+            raise ValueError(f'{where} must be an object with "class" and "arguments"; got {describe_value(values)}.')
         name, arguments = cast(str, values["class"]), cast(dict[str, Any], values).get("arguments", {})
-        check_known(name, CLASSES, where=where, what="module")
+        check_known(name, CLASSES, where=where, label="module")
         if not isinstance(arguments, dict):
-            raise ValueError(f"{where}: arguments must be an object; got {shown(arguments)}.")
+            raise ValueError(f"{where}: arguments must be an object; got {describe_value(arguments)}.")
         return cls.checked(name, cast(dict[str, Any], arguments), where=where)
 
 
 def check_magnitude(value: Any, *, where: str, name: str) -> None:
-    """Raise an error if an argument from a file asks for more steps than can be meant."""
+    """Raise an error if an argument from a file exceeds the largest number of steps."""
     if isinstance(value, int) and value > MAX_STEPS and name.endswith(("steps", "iterations")):
         raise ValueError(f"{where}: {name} must be at most {MAX_STEPS}; got {value}.")
 
@@ -317,7 +326,7 @@ class PretrainedNetwork(Configurable):
             directory = download(str(directory), revision=revision, token=token)
         elif revision is not None:
             raise ValueError(
-                f"{cls.__name__}.from_pretrained: revision goes with the name of a repository of the Hub; "
+                f"{cls.__name__}.from_pretrained: revision needs the name of a repository of the Hub; "
                 f"{directory} is a folder."
             )
         directory = Path(directory)
@@ -325,8 +334,8 @@ class PretrainedNetwork(Configurable):
         name = description["network"]
         if name != cls.__name__:
             raise ValueError(
-                f"{cls.__name__}.from_pretrained: {directory} holds a {shown(name)[1:-1]}; load it with "
-                f"{shown(name)[1:-1]}.from_pretrained."
+                f"{cls.__name__}.from_pretrained: {directory} holds a {describe_value(name)[1:-1]}; load it with "
+                f"{describe_value(name)[1:-1]}.from_pretrained."
             )
         weights = read_weights(directory / "model.safetensors")
         try:
@@ -382,8 +391,8 @@ def read_description(path: Path) -> Description:
         raise ValueError(f'{path} is not the description of a picaset network: "format" must be "{FORMAT}".')
     if values.get("format_version") not in range(1, FORMAT_VERSION + 1):
         raise ValueError(
-            f"{path} has format version {shown(values.get('format_version'))}; this picaset reads versions 1 to "
-            f"{FORMAT_VERSION}. Install the picaset that wrote it."
+            f"{path} has format version {describe_value(values.get('format_version'))}; this picaset reads versions 1 "
+            f"to {FORMAT_VERSION}. Install the picaset that wrote it."
         )
     if not isinstance(values.get("network"), str) or not isinstance(values.get("config"), dict):
         raise ValueError(f'{path} must have a "network" name and a "config" object.')

@@ -135,7 +135,7 @@ FAULTS = [
     Fault(
         "a dead worker is not replaced", "studio/background.py",
         "if self.thread is None or not self.thread.is_alive():", "if self.thread is None:",
-        "test_studio_background.py::test_a_worker_that_dies_is_replaced_and_its_job_is_told",
+        "test_studio_background.py::test_a_worker_that_dies_is_replaced_and_its_job_gets_an_error",
     ),
     Fault(
         "a decision tree may lead to a node that does not exist", "estimators/saved_members.py",

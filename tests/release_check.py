@@ -22,6 +22,7 @@ import tempfile
 import time
 import urllib.request
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.test_documents import BLOCK
@@ -85,12 +86,13 @@ assert stream(MeanPool(), ray.data.from_items([{"x": 1.0}, {"x": 3.0}])).item() 
 """,
     "all": "documents",
 }
-"""What must work with an extra: a program, or the name of a longer check."""
+"""Check of each extra: a program, or the name of a longer check."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--extras", nargs="*", choices=USES_OF_EXTRAS, default=list(USES_OF_EXTRAS))
+    parser.add_argument("--out", type=Path, help="empty folder in which the checked sdist and wheel are kept")
     parser.add_argument("--tag", help="tag of the release, such as v0.2.0, which must agree with the version")
     arguments = parser.parse_args()
     version = agreed_version()
@@ -98,17 +100,17 @@ def main() -> int:
         raise SystemExit(f"the tag must be v{version}, the version of the package; got {arguments.tag}.")
     print("version", version)
     with tempfile.TemporaryDirectory(prefix="picaset-release-") as folder:
-        wheel = build(Path(folder, "dist"))
+        wheel = build(Path(folder, "dist") if arguments.out is None else empty_folder(arguments.out))
         torch = create_environment(Path(folder, "torch"))
         torch.run("pip", "install", torch_pin())
         core = create_environment(Path(folder, "core"), torch)
-        core.run("pip", "install", wheel.name.partition("-")[0])
+        core.run("pip", "install", str(wheel))
         core.run("python", "-c", CORE)
         core.run("python", "-c", first_python_example(ROOT / "README.md"))
         print("core alone: the operators work, and what needs an extra says which")
         for extra in arguments.extras:
             begin = time.monotonic()
-            check_extra(extra, torch)
+            check_extra(extra, torch, wheel)
             print(f"picaset[{extra}]: {time.monotonic() - begin:.0f} s")
     print("ready for release")
     return 0
@@ -126,6 +128,13 @@ def agreed_version() -> str:
     if len(set(found.values())) > 1 or None in found.values():
         raise SystemExit(f"versions must agree; got {found}. Set all of them to the version of the release.")
     return next(iter(found.values())) or ""
+
+
+def empty_folder(folder: Path) -> Path:
+    """Return the absolute path of a folder, which must be empty: everything in it is published."""
+    if folder.exists() and any(folder.iterdir()):
+        raise SystemExit(f"{folder} must be empty; remove it, since everything in it is published.")
+    return folder.resolve()
 
 
 def build(folder: Path) -> Path:
@@ -154,7 +163,6 @@ class Environment:
         self.variables = {
             **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PICASET_DATA")},
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "PIP_FIND_LINKS": f"{os.environ.get('PIP_FIND_LINKS', '')} {folder.parent / 'dist'}".strip(),
             "PIP_CONSTRAINT": str(CONSTRAINTS),
             "PIP_QUIET": "2",
             "BROWSER": "true",  # the studio opens a browser, which is this program here
@@ -183,23 +191,26 @@ def site_packages(folder: Path) -> Path:
     return path
 
 
-def check_extra(extra: str, torch: Environment) -> None:
+def check_extra(extra: str, torch: Environment, wheel: Path) -> None:
     """Install the wheel with an extra, and use it."""
     environment = create_environment(torch.folder.parent / extra, torch)
     use = USES_OF_EXTRAS[extra]
     if use == "documents":
         for document in DOCUMENTS:
-            follow(document, environment)
+            follow(document, environment, wheel)
         return
-    environment.run("pip", "install", f"picaset[{extra}]")
+    environment.run("pip", "install", f"{wheel}[{extra}]")
     if use == "studio":
         open_studio(environment, "picaset studio")
     else:
         environment.run("python", "-c", use)
 
 
-def follow(document: Path, environment: Environment) -> None:
-    """Type what a document says, in its order; commands of a clone (make, git) are those of the tests."""
+def follow(document: Path, environment: Environment, wheel: Path) -> None:
+    """Run the commands and examples of a document in order; those of a clone (make, git) are left to the tests.
+
+    ``pip install picaset`` installs the wheel by its path, so that a version on an index is never taken.
+    """
     for language, code in BLOCK.findall(document.read_text()):
         if language == "python":
             environment.run("python", "-c", code)
@@ -208,10 +219,17 @@ def follow(document: Path, environment: Environment) -> None:
             if command == "picaset studio":
                 open_studio(environment, command)
             elif command.startswith(("picaset ", "pip ")):
-                environment.run(*shlex.split(command))
+                environment.run(*install_by_path(shlex.split(command), wheel))
             else:
                 continue
             print(f"  {document.name}: {command}")
+
+
+def install_by_path(command: Sequence[str], wheel: Path) -> list[str]:
+    """Return a command in which ``pip install picaset[extra]`` names the wheel by its path, and others as they are."""
+    if command[0] != "pip":
+        return [*command]
+    return [re.sub(r"^picaset(?=\[|$)", lambda _: str(wheel), word) for word in command]
 
 
 def first_python_example(document: Path) -> str:

@@ -174,7 +174,7 @@ def test_noise_has_its_own_label_and_weight():
     assert mixture.score(points) == pytest.approx(mixture.lower_bound_)
 
 
-def test_the_largest_number_tried_is_told():
+def test_reaching_max_components_is_warned_about():
     random = np.random.default_rng(0)
     points = np.concatenate([20 * np.array([i, i % 2]) + random.standard_normal((40, 2)) for i in range(4)])
     with pytest.warns(UserWarning, match="3 components is the largest number that was tried"):
@@ -248,7 +248,7 @@ def test_mostly_incomplete_rows_are_fitted():
 
 
 @pytest.mark.parametrize("options", [dict(), dict(noise=True), dict(n_components=2, covariance_type="tied")])
-def test_saved_mixtures_predict_what_they_did(points, tmp_path, options):
+def test_saved_mixtures_give_the_same_predictions(points, tmp_path, options):
     mixture = AmortizedMixture(**options, random_state=0).fit(points)
     mixture.save(tmp_path / "saved")
     loaded = AmortizedMixture.load(tmp_path / "saved")
@@ -259,7 +259,7 @@ def test_saved_mixtures_predict_what_they_did(points, tmp_path, options):
         assert loaded.n_components_probabilities_ == mixture.n_components_probabilities_
 
 
-def test_a_damaged_file_is_told(points, tmp_path):
+def test_a_file_that_lacks_an_attribute_is_refused(points, tmp_path):
     AmortizedMixture(2, random_state=0).fit(points).save(tmp_path)
     path = tmp_path / "estimator.json"
     path.write_text(path.read_text().replace('"means_"', '"other"'))

@@ -41,7 +41,7 @@ def public_checkpoint(*, norm: bool, induced: bool = True, dropout: bool = False
 
 
 def their_block(weights, name: str, Y, X, *, num_heads: int, norm: bool):
-    """What their program computes, from the tensors under their names: O = Q + heads, O + relu(fc_o(O))."""
+    """Compute the output of their program from the tensors under their names: O = Q + heads, O + relu(fc_o(O))."""
     part = reference.within(weights, name)
     Q, K, V = (reference.linear(part, layer, x) for layer, x in (("fc_q", Y), ("fc_k", X), ("fc_v", X)))
     width = WIDTH // num_heads
@@ -111,8 +111,8 @@ def write(path, content) -> None:
     ("content", "message"),
     [
         ({"state_dict": {"enc.0.I": Harmful()}}, "holds more than tensors, and loading it could run code."),
-        ({0: torch.zeros(2)}, 'must hold a state dict, or {"state_dict": ...}'),
-        ([1, 2, 3], 'must hold a state dict, or {"state_dict": ...}'),
+        ({0: torch.zeros(2)}, 'must hold a state dict, or {"state_dict": ...}; got a dict in which 0 is a Tensor.'),
+        ([1, 2, 3], 'must hold a state dict, or {"state_dict": ...}; got a list.'),
         ({"state_dict": {"fc.weight": torch.zeros(2)}}, "is not a checkpoint of the public Set Transformer program, which has no 'fc.weight'."),
         ({"enc.0.I": torch.zeros(1, 2, 4)}, "must have encoders of one kind (ISAB or SAB), a PMA, SABs and a last linear layer."),
     ],

@@ -180,7 +180,7 @@ def test_real_data_is_found_below_the_folder_that_is_named(folder, monkeypatch):
         data_folder("celeba")
 
 
-def test_the_cache_goes_where_it_is_told(monkeypatch, tmp_path):
+def test_the_cache_is_written_to_the_given_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("PICASET_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path
     monkeypatch.delenv("PICASET_CACHE")

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs/choosing.md").read_text()
 
 
-def test_every_table_of_the_guide_is_made_of_records():
+def test_every_table_of_the_guide_comes_from_records():
     tables = runpy.run_path(str(ROOT / "examples/choosing_tables.py"))
     assert tables["with_tables"](TEXT) == TEXT
 

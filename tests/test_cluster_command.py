@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 
 from picaset.cli import main
 from picaset.estimators import mixture_plot
@@ -83,7 +84,7 @@ def test_scikit_learn_is_put_beside_it(two_sets, capsys):
     assert ours["log_likelihood"] > theirs["log_likelihood"] - 0.01
 
 
-def test_rows_with_missing_values_are_refused_or_left_out_as_one_says(two_sets, tmp_path, capsys):
+def test_rows_with_missing_values_are_refused_or_dropped_on_request(two_sets, tmp_path, capsys):
     two_sets.write_text(two_sets.read_text() + "a,,1\nb,1,NA\n")
     assert main(["cluster", str(two_sets), "--set", "who"]) == 1
     assert "line 152: a value is missing in column x (as in 2 of 152 rows)" in capsys.readouterr().err
@@ -112,7 +113,7 @@ def test_rows_with_missing_values_are_refused_or_left_out_as_one_says(two_sets, 
         ("", [], "is empty"),
     ],
 )
-def test_what_cannot_be_clustered_is_refused_in_one_line(tmp_path, monkeypatch, capsys, text, arguments, message):
+def test_input_that_cannot_be_clustered_is_refused_in_one_line(tmp_path, monkeypatch, capsys, text, arguments, message):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PICASET_WEIGHTS", str(tmp_path))
     Path("points.csv").write_text(text)
@@ -182,7 +183,7 @@ def test_rows_with_missing_values_may_be_kept(two_sets, tmp_path, capsys):
     assert "--keep-missing needs the whole table" in capsys.readouterr().err
 
 
-def test_what_pandas_writes_is_clustered_without_options(two_sets, tmp_path, capsys):
+def test_a_file_written_by_pandas_is_clustered_without_options(two_sets, tmp_path, capsys):
     pandas = pytest.importorskip("pandas")
     pandas.read_csv(two_sets).assign(user_id=7, day="2021-03-04").to_csv(tmp_path / "frame.csv.gz")
     assert main(["cluster", str(tmp_path / "frame.csv.gz")]) == 0
@@ -203,7 +204,7 @@ def test_digits_follow_the_spread_of_a_column(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("num_columns", [14, 30])
-def test_wide_tables_are_told_row_by_row(tmp_path, capsys, num_columns):
+def test_wide_tables_are_printed_row_by_row(tmp_path, capsys, num_columns):
     points = np.random.default_rng(0).standard_normal((60, num_columns))
     header = ",".join(f"a long name {index}" for index in range(num_columns))
     np.savetxt(tmp_path / "points.csv", points, delimiter=",", header=header, comments="")
@@ -245,8 +246,8 @@ def test_the_figure_of_one_column_is_a_histogram_with_the_density_of_the_mixture
     (axis,) = figure.axes
     assert sum(bar.get_width() * bar.get_height() for bar in axis.patches) == pytest.approx(1)
     *components, density = (line.get_xydata() for line in axis.lines)
-    assert np.trapezoid(density[:, 1], density[:, 0]) == pytest.approx(1, abs=0.02)
-    areas = [np.trapezoid(line[:, 1], line[:, 0]) for line in components]
+    assert trapezoid(density[:, 1], density[:, 0]) == pytest.approx(1, abs=0.02)
+    areas = [trapezoid(line[:, 1], line[:, 0]) for line in components]
     np.testing.assert_allclose(areas, [300 / 430, 100 / 430], atol=0.03)
 
 

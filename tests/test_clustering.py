@@ -43,7 +43,7 @@ def test_points_and_mixture_move_together(move: Move):
     assert_close(after, before - 2 * math.log(move.scale), atol=1e-4, rtol=0)
 
 
-def test_a_move_is_said_in_words():
+def test_a_move_is_described_in_words():
     assert [str(move) for move in (Move(), Move(8), Move(-10), Move(scale=2), Move(degrees=45))] == [
         "0", "+8", "-10", "x2", "45 degrees",
     ]  # fmt: skip

@@ -132,7 +132,7 @@ def test_a_device_that_does_not_exist_is_refused(tmp_path, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_a_checkpoint_of_a_network_nobody_knows_is_refused(tmp_path, capsys):
+def test_a_checkpoint_of_an_unknown_network_is_refused(tmp_path, capsys):
     SetTransformer(2, 3, dim=16).save_pretrained(tmp_path / "network")
     config = tmp_path / "network/config.json"
     config.write_text(config.read_text().replace("SetTransformer", "Unheard"))

@@ -56,7 +56,7 @@ def inputs_of(name: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("folder", sorted((OLD / "networks").iterdir()), ids=lambda folder: folder.name)
-def test_saved_networks_predict_what_they_did(folder: Path):
+def test_saved_networks_give_the_recorded_predictions(folder: Path):
     network_class = NETWORKS[json.loads((folder / "config.json").read_text())["network"]]
     network = network_class.from_pretrained(folder).float()
     options = {"num_components": 3} if folder.name == "mixture_proposer" else {}
@@ -80,7 +80,7 @@ def bags_of(saved: dict[str, np.ndarray]) -> list[np.ndarray]:
         ("SetAnomalyDetector", "score_elements", "scores"),
     ],
 )
-def test_saved_estimators_predict_what_they_did(name: str, method: str, expected: str):
+def test_saved_estimators_give_the_recorded_predictions(name: str, method: str, expected: str):
     folder = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
     saved = dict(np.load(OLD / "estimators" / "expected.npz"))
     estimator = getattr(picaset, name).load(OLD / "estimators" / folder)

@@ -1,4 +1,4 @@
-"""What is on the disk after a crash: a law for every writer, checked in every state that a crash may leave."""
+"""Content of the disk after a crash: a law for every writer, checked in every state that a crash may leave."""
 
 import shutil
 from dataclasses import replace

@@ -116,7 +116,7 @@ def test_a_mask_beside_a_set_batch_is_refused():
         pool()(batch, torch.ones(1, 5, dtype=torch.bool))
 
 
-def test_what_is_no_tensor_is_refused_with_the_way_out():
+def test_an_input_that_is_no_tensor_is_refused_with_a_hint():
     with raises(
         TypeError,
         "AttentionPool: elements must be a torch tensor; got list. Convert a list of sets with SetBatch.from_list(sets).",

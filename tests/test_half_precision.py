@@ -45,7 +45,7 @@ def test_sums_beyond_half_precision_are_no_matter(case: Case):
 
 
 @pytest.mark.parametrize("case", [case for case in OPERATORS if case.name.startswith("SortPool")])
-def test_ranks_are_told_apart_beyond_half_precision(case: Case):
+def test_ranks_are_distinguished_beyond_half_precision(case: Case):
     half = copy.deepcopy(case.operator(torch.float32)).to(torch.float16)
     exact = copy.deepcopy(half).double()
     elements = (0.01 * torch.randn(1, 70_000, DIM, generator=torch.Generator().manual_seed(0))).to(torch.float16)

@@ -357,8 +357,14 @@ def find_all(value, key: str) -> list:
         (lambda j, a: a[find_all(j, "feature")[0]["feature"]["array"]].__setitem__(0, 9999), "a feature that does not"),
         (lambda j, a: a[find_all(j, "threshold")[0]["threshold"]["array"]].__setitem__(0, math.nan), "NaN or infinity"),
         (lambda j, a: find_all(j, "tree")[0]["tree"].update(n_features=2.5), "must be a whole number; got 2.5"),
-        (lambda j, a: find_all(j, "tree")[0]["tree"].update(n_features=10**6), "another number of features"),
-        (lambda j, a: find_all(j, "tree")[0]["tree"].update(n_outputs=10**6), "has no classes, or too many"),
+        (
+            lambda j, a: find_all(j, "tree")[0]["tree"].update(n_features=10**6),
+            "fitted to a different number of features than its member",
+        ),
+        (
+            lambda j, a: find_all(j, "tree")[0]["tree"].update(n_outputs=10**6),
+            "must have 1 to 10000 classes for each of 1000000",
+        ),
         (lambda j, a: find_all(j, "kernel")[0].update(kernel="precomputed"), "kernel of a support vector machine"),
         (lambda j, a: find_all(j, "_sparse")[0].update(_sparse=True), "_sparse of a support vector machine must be"),
         (lambda j, a: find_all(j, "support_")[0].update(support_={"array": "a0"}), "support_ of a support vector"),

@@ -101,7 +101,7 @@ def test_a_folder_takes_precedence_over_the_hub(tmp_path, monkeypatch):
     pool = MODULES["PicasoPool"]()
     pool.save_pretrained("somebody/pool")
     assert torch.equal(PicasoPool.from_pretrained("somebody/pool").templates, pool.templates)
-    with pytest.raises(ValueError, match=r"revision goes with the name of a repository of the Hub; .* is a folder"):
+    with pytest.raises(ValueError, match=r"revision needs the name of a repository of the Hub; .* is a folder"):
         PicasoPool.from_pretrained("somebody/pool", revision="main")
 
 

@@ -28,7 +28,7 @@ def points() -> np.ndarray:
 
 @pytest.fixture
 def small_sample(monkeypatch):
-    """Of few points, so that what is fitted to it is not yet the fit of all."""
+    """Make the sample small, so that the fit to the sample differs from the fit to all points."""
     monkeypatch.setattr(large_mixture, "SAMPLE_SIZE", 300)
 
 
@@ -153,7 +153,7 @@ def test_what_needs_the_whole_table_is_refused(points, tmp_path, capsys, option)
         ("x,y\n,\n,1\n", "line 3: a value is missing"),
     ],
 )
-def test_a_mistake_far_down_in_a_file_is_told_with_its_line(tmp_path, monkeypatch, text, message):
+def test_a_mistake_far_down_in_a_file_is_reported_with_its_line(tmp_path, monkeypatch, text, message):
     monkeypatch.setattr(large_table, "CHUNK_ROWS", 2)
     (tmp_path / "points.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
@@ -168,7 +168,7 @@ def test_rows_with_missing_values_are_left_out_and_counted(tmp_path):
 
 
 @pytest.mark.as_installed  # what stands in for a file is none to the shape checks
-def test_a_full_disk_is_told_and_nothing_is_left(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_no_file_is_left(tmp_path, monkeypatch):
     class Full(io.BytesIO):
         def write(self, data: bytes) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")

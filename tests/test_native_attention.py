@@ -169,7 +169,7 @@ def test_a_kernel_that_is_wrong_is_refused(monkeypatch, tmp_path):
     assert "cpu" not in kernels.DEVICE_KERNELS
 
 
-def test_a_kernel_without_memory_says_so(monkeypatch):
+def test_a_kernel_that_runs_out_of_memory_raises_an_error(monkeypatch):
     class Library:
         def run(self, problem):
             return 1

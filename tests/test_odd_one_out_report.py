@@ -13,7 +13,15 @@ from picaset.lab.experiments.odd_one_out import ROWS, SEEDED, VARIANTS
 from picaset.lab.experiments.tables import TABLES
 from picaset.lab.networks.odd_one_out import ODD_FACES, OddOneOutNetwork, odd_faces_network
 from picaset.lab.reports.odd_faces import ScoredSet, draw_odd_faces, sample_scored_sets, stored_sets
-from picaset.lab.reports.odd_one_out import NAMES, answers, build_tables, draw_figures, mean_by_size, table_4, variants
+from picaset.lab.reports.odd_one_out import (
+    NAMES,
+    build_tables,
+    compare_claims,
+    draw_figures,
+    mean_by_size,
+    table_4,
+    variants,
+)
 from picaset.lab.reports.published import TABLE_4
 from picaset.lab.reports.records import Record, find_records
 from picaset.lab.reports.reproduction import all_tables, write_report
@@ -54,12 +62,12 @@ SOME = {"sa-pma": [0.70, 0.72], "sa-pb": [0.80, 0.82], "sa-gpb": [0.81, 0.79], "
 def test_a_cell_is_the_mean_over_seeds_with_its_spread_beside_the_paper(record):
     table = table_4(many(record, REAL, SOME), "celeba")
     assert table.title == "Table 4: the odd one among real faces (CelebA, 8400-image subset)"
-    (row,) = (row for row in table.rows if row[0].found == "SA + PB")
-    assert [cell.found for cell in row[2:4]] == ["2 seeds", "3000"]
-    assert (row[5].found, row[5].published) == ("0.810 ± 0.014", "paper 0.793 (+0.017)")
-    assert (row[6].found, row[6].published) == ("0.510 ± 0.014", "paper 0.472 (+0.038)")
+    (row,) = (row for row in table.rows if row[0].measured == "SA + PB")
+    assert [cell.measured for cell in row[2:4]] == ["2 seeds", "3000"]
+    assert (row[5].measured, row[5].published) == ("0.810 ± 0.014", "paper 0.793 (+0.017)")
+    assert (row[6].measured, row[6].published) == ("0.510 ± 0.014", "paper 0.472 (+0.038)")
     assert row[7].published == ""  # the paper does not count the sets
-    assert [row[0].found for row in table.rows] == ["SA + PMA", "rFF + PB", "SA + PB", "SA + GPB", "random guessing"]
+    assert [row[0].measured for row in table.rows] == ["SA + PMA", "rFF + PB", "SA + PB", "SA + GPB", "random guessing"]
     assert [cell.published for cell in table.rows[-1][5:]] == ["paper 0.5", "paper 0.125", ""]
 
 
@@ -79,8 +87,8 @@ def test_what_was_scored_on_fewer_sets_does_not_stand_beside_the_paper(record):
 def test_the_two_data_sets_are_in_tables_of_their_own(record):
     runs = many(record, REAL, {"sa-pb": [0.9]}) + many(record, DRAWN, {"sa-gpb": [0.8]})
     real, drawn = build_tables(runs, [])
-    assert [row[0].found for row in real.rows] == ["SA + PB", "random guessing"]
-    assert [row[0].found for row in drawn.rows] == ["SA + GPB", "random guessing"]
+    assert [row[0].measured for row in real.rows] == ["SA + PB", "random guessing"]
+    assert [row[0].measured for row in drawn.rows] == ["SA + GPB", "random guessing"]
     assert build_tables([], []) == []
 
 
@@ -91,10 +99,10 @@ def test_a_run_whose_name_hides_its_data_is_in_no_table(record):
     assert table_4([disguised], "drawn") is None
 
 
-def test_the_answers_follow_the_numbers(record):
+def test_the_comparisons_follow_the_numbers(record):
     def told(**rows: list[float]) -> str:
         return " ".join(
-            answers(many(record, REAL, {name.replace("_", "-"): of for name, of in rows.items()}), "celeba")
+            compare_claims(many(record, REAL, {name.replace("_", "-"): of for name, of in rows.items()}), "celeba")
         )
 
     assert "SA + PB minus SA + PMA: AUROC +0.100 [+0.039, +0.161]" in told(sa_pma=[0.7, 0.72], sa_pb=[0.8, 0.82])
@@ -115,11 +123,11 @@ def test_questions_that_no_run_speaks_to_are_not_asked(record):
 def test_the_authors_loss_is_compared_with_the_row_that_it_changes(record):
     runs = many(record, REAL, {"sa-gpb": [0.8, 0.82], "authors-loss": [0.6]})
     table = variants(runs, "celeba")
-    assert [row[0].found for row in table.rows] == ["SA + GPB", "SA + GPB, the authors' loss"]
+    assert [row[0].measured for row in table.rows] == ["SA + GPB", "SA + GPB, the authors' loss"]
     assert "softmax and then a binary loss" in table.notes[0]
     assert any(
         "What is the effect of the authors' loss?" in told and "AUROC -0.210" in told
-        for told in answers(runs, "celeba")
+        for told in compare_claims(runs, "celeba")
     )
     assert variants(runs[:2], "celeba") is None
     assert variants(runs[2:], "celeba") is None
@@ -163,7 +171,7 @@ def test_every_row_of_the_table_has_a_name_and_a_published_number():
 # The figure of faces
 
 
-def test_stored_sets_are_those_that_the_run_kept(record):
+def test_stored_sets_are_those_of_the_run(record):
     sets, shown = stored_sets(record), record.result["shown"]
     assert len(sets) == len(shown["odd"]) == 20
     faces = record.experiment.task.faces()

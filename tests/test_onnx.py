@@ -168,7 +168,7 @@ def test_an_estimator_of_several_networks_says_which_can_be_exported(tmp_path: P
     assert f"as in {tmp_path}/classifier/estimator.json" in capsys.readouterr().out
 
 
-def test_what_cannot_be_exported_says_so_in_one_line(tmp_path: Path, monkeypatch, capsys):
+def test_modules_that_cannot_be_exported_raise_a_one_line_error(tmp_path: Path, monkeypatch, capsys):
     def fail(*arguments, **options):
         raise RuntimeError("no such operator\nand a long explanation") from ValueError("the cause\nat length")
 

@@ -136,7 +136,7 @@ def test_a_folder_that_is_none_is_named(tmp_path):
             Picaso.from_pretrained(path)
 
 
-def test_a_failed_write_leaves_what_was_there(saved, monkeypatch):
+def test_a_failed_write_leaves_the_previous_file(saved, monkeypatch):
     before = (saved / "model.safetensors").read_bytes()
 
     def full_disk(*_):

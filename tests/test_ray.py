@@ -315,7 +315,7 @@ def test_groups_are_pooled_like_sets_in_memory(elements, parquet_folder):
     assert_close(torch.as_tensor(np.stack(table["pooled"].tolist())), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_groups_whose_worker_dies_are_pooled_all_the_same(elements, parquet_folder, tmp_path):
+def test_groups_are_pooled_although_a_worker_dies(elements, parquet_folder, tmp_path):
     torch.manual_seed(0)
     pool = AttentionPool(DIM, num_templates=TEMPLATES, num_heads=HEADS)
     dying = ray.data.read_parquet(str(parquet_folder)).map_batches(die_once(tmp_path / "died"))

@@ -63,16 +63,16 @@ def test_a_report_of_ablations_alone_has_no_table_2(runs):
 def test_a_cell_is_the_mean_over_seeds_with_its_spread_beside_the_paper(runs):
     records = as_if_scored_like_the_paper(find_records([runs]))
     table = clustering.table_2(records)
-    (row,) = (row for row in table.rows if row[0].found == "AE32 + PB + SA")
+    (row,) = (row for row in table.rows if row[0].measured == "AE32 + PB + SA")
     first, second = numbers(records, "ae32-pb-sa", 1)
     mean = (first + second) / 2
-    assert row[2].found == "2 seeds"
-    assert row[4].found == f"{mean:.3f} ± {abs(first - second) / 2**0.5:.3f}"
+    assert row[2].measured == "2 seeds"
+    assert row[4].measured == f"{mean:.3f} ± {abs(first - second) / 2**0.5:.3f}"
     assert row[4].published == f"paper -1.899 ({mean + 1.8994:+.3f})"
 
 
 def test_rows_without_a_run_are_not_in_the_table(runs):
-    shown = [row[0].found for row in clustering.table_2(find_records([runs])).rows]
+    shown = [row[0].measured for row in clustering.table_2(find_records([runs])).rows]
     assert shown == ["Set Transformer", "AE32 + PB + SA", "ours (claims, canonicalized)", "oracle"]
 
 
@@ -81,13 +81,13 @@ def test_the_best_of_each_shift_is_marked_once(runs):
     for column in range(3, len(table.columns)):
         marked = [row for row in table.rows if row[column].best]
         assert len(marked) == 1
-        values = [float(row[column].found.split()[0]) for row in table.rows[:-1]]
-        assert float(marked[0][column].found.split()[0]) == max(values)
+        values = [float(row[column].measured.split()[0]) for row in table.rows[:-1]]
+        assert float(marked[0][column].measured.split()[0]) == max(values)
 
 
 def test_ablations_are_compared_with_the_full_network(runs):
     table = clustering.ablations(find_records([runs]))
-    assert [row[0].found for row in table.rows] == ["AE32 + PB + SA, 2 steps", "with layer norm"]
+    assert [row[0].measured for row in table.rows] == ["AE32 + PB + SA, 2 steps", "with layer norm"]
 
 
 def test_without_runs_of_an_ablation_there_is_no_such_table(runs):
@@ -101,7 +101,7 @@ def test_scikit_learn_stands_in_the_same_table(runs):
         dict(num_starts=10, milliseconds_per_set=70.0, moves=[dict(log_likelihood=-1.46 - move) for move in range(7)])
     ]
     table = clustering.refinement(find_records([runs]), rows)
-    assert [cell.found for cell in table.rows[-1]] == [
+    assert [cell.measured for cell in table.rows[-1]] == [
         "scikit-learn, 10 starts", "", "", "-1.460", "", "", "-7.460", "70.00",
     ]  # fmt: skip
 
@@ -259,9 +259,9 @@ def test_each_profile_has_its_own_tables_and_figures(clone, runs, capsys):
     quick, smoke = (table for table in all_tables(records, []) if table.title.startswith("Table 2"))
     assert quick.title.endswith("shifted (profile quick)")
     assert smoke.title.endswith("shifted (profile smoke)")
-    assert [row[0].found for row in quick.rows] == ["AE32 + PB + SA", "oracle"]
-    assert [row[2].found for row in quick.rows[:-1]] == ["one seed"]  # never averaged with the seed of the other
-    assert [row[0].found for row in smoke.rows] == ["Set Transformer", "AE32 + PB + SA", "oracle"]
+    assert [row[0].measured for row in quick.rows] == ["AE32 + PB + SA", "oracle"]
+    assert [row[2].measured for row in quick.rows[:-1]] == ["one seed"]  # never averaged with the seed of the other
+    assert [row[0].measured for row in smoke.rows] == ["Set Transformer", "AE32 + PB + SA", "oracle"]
     page = Links()
     page.feed((clone / "report/index.html").read_text())
     assert len(set(page.ids)) == len(page.ids)
@@ -406,7 +406,7 @@ def test_a_table_prints_and_writes_itself():
     assert table.markdown() == "| name | value |\n|---|---|\n| a | **1.0** (paper 2.0) |\n"
 
 
-def test_where_a_table_does_not_fit_its_rows_are_told_and_no_number_is_cut():
+def test_a_table_that_does_not_fit_is_printed_by_rows_and_no_number_is_cut():
     columns = ["name", *(f"column {index}" for index in range(20))]
     table = Table("Title", columns, [[Cell("a row"), *(Cell(f"{index}.12345", "paper 9.9") for index in range(20))]])
     console = Console(width=70, record=True, file=io.StringIO())

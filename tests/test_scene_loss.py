@@ -56,49 +56,49 @@ def test_no_sets_need_no_assignment():
 
 @pytest.mark.parametrize("objective", ["published", "reweighted", "likelihood"])
 def test_the_order_of_predictions_and_of_objects_changes_nothing(objective):
-    predicted, wanted = random_vectors(0), random_vectors(1)
+    predicted, targets = random_vectors(0), random_vectors(1)
     order = torch.tensor([2, 0, 3, 1])
-    expected = scene_loss(predicted, wanted, objective=objective)
+    expected = scene_loss(predicted, targets, objective=objective)
     assert float(expected) > 0
-    assert_close(scene_loss(predicted[:, order], wanted, objective=objective), expected)
-    assert_close(scene_loss(predicted, wanted[:, order], objective=objective), expected)
+    assert_close(scene_loss(predicted[:, order], targets, objective=objective), expected)
+    assert_close(scene_loss(predicted, targets[:, order], objective=objective), expected)
 
 
 @pytest.mark.parametrize("objective", ["published", "reweighted", "likelihood"])
 def test_the_loss_of_many_steps_is_the_mean_of_theirs(objective):
-    steps, wanted = torch.stack([random_vectors(seed) for seed in range(3)]), random_vectors(9)
-    each = [scene_loss(step, wanted, objective=objective) for step in steps]
-    assert_close(scene_loss(steps, wanted, objective=objective), torch.stack(each).mean())
+    steps, targets = torch.stack([random_vectors(seed) for seed in range(3)]), random_vectors(9)
+    each = [scene_loss(step, targets, objective=objective) for step in steps]
+    assert_close(scene_loss(steps, targets, objective=objective), torch.stack(each).mean())
 
 
 def test_the_published_loss_is_a_mean_over_numbers_a_sum_over_slots_and_a_mean_over_scenes():
-    wanted = torch.zeros(2, 3, 19)
-    predicted = wanted.clone()
+    targets = torch.zeros(2, 3, 19)
+    predicted = targets.clone()
     predicted[0, 1, 2], predicted[0, 2, 5], predicted[1, 0, 0] = 0.5, 0.3, 1.0
     expected = 0.5 * (0.5**2 + 0.3**2 + 1.0) / 19 / 2
-    assert float(scene_loss(predicted, wanted)) == pytest.approx(expected)
+    assert float(scene_loss(predicted, targets)) == pytest.approx(expected)
 
 
 def test_reweighted_coordinates_count_in_the_units_of_clevr():
-    wanted = torch.zeros(1, 1, 19)
+    targets = torch.zeros(1, 1, 19)
     for index, distance in ((1, 0.05), (3, 0.5)):
-        predicted = wanted.clone()
+        predicted = targets.clone()
         predicted[..., index] = distance
         units = 6 * distance
         expected = (0.5 * units**2 if units < 1 else units - 0.5) / 19
-        assert float(scene_loss(predicted, wanted, objective="reweighted")) == pytest.approx(expected)
-    predicted = wanted.clone()
+        assert float(scene_loss(predicted, targets, objective="reweighted")) == pytest.approx(expected)
+    predicted = targets.clone()
     predicted[..., [0, 4, 18]] = 0.4
-    assert_close(scene_loss(predicted, wanted, objective="reweighted"), scene_loss(predicted, wanted))
+    assert_close(scene_loss(predicted, targets, objective="reweighted"), scene_loss(predicted, targets))
 
 
 def test_by_likelihood_an_empty_slot_is_asked_for_presence_alone():
-    wanted, predicted = torch.zeros(1, 1, 19), torch.full((1, 1, 19), 0.3)
-    assert float(scene_loss(predicted, wanted, objective="likelihood")) == pytest.approx(-math.log(0.7))
-    wanted[..., [0, 5, 7, 12, 18]] = 1.0
-    wanted[..., 1:4] = torch.tensor([0.3, 0.3, 0.4])
+    targets, predicted = torch.zeros(1, 1, 19), torch.full((1, 1, 19), 0.3)
+    assert float(scene_loss(predicted, targets, objective="likelihood")) == pytest.approx(-math.log(0.7))
+    targets[..., [0, 5, 7, 12, 18]] = 1.0
+    targets[..., 1:4] = torch.tensor([0.3, 0.3, 0.4])
     expected = -5 * math.log(0.3) - 11 * math.log(0.7) + 0.5 * 0.6**2
-    assert float(scene_loss(predicted, wanted, objective="likelihood")) == pytest.approx(expected, rel=1e-5)
+    assert float(scene_loss(predicted, targets, objective="likelihood")) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("objective", ["published", "reweighted", "likelihood"])
@@ -112,9 +112,9 @@ def test_gradients_reach_every_prediction(objective):
 @pytest.mark.parametrize("objective", ["published", "reweighted", "likelihood"])
 def test_vectors_of_another_length_are_refused(objective):
     right, short = random_vectors(0), random_vectors(1)[..., :18]
-    for predicted, wanted in ((right, short), (short, right), (short, short)):
+    for predicted, targets in ((right, short), (short, right), (short, short)):
         with pytest.raises(ValueError, match=r"must have 19 numbers; got vectors of shape \(3, 4, 18\)"):
-            scene_loss(predicted, wanted, objective=objective)
+            scene_loss(predicted, targets, objective=objective)
 
 
 @pytest.mark.as_installed

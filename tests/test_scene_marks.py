@@ -1,4 +1,4 @@
-"""What was found, invented and missed in a scene."""
+"""Objects of a scene that are found, invented and missed."""
 
 import pytest
 import torch

@@ -24,9 +24,9 @@ def image(*objects: tuple, slots: int = 4) -> torch.Tensor:
     return vectors
 
 
-def precision(predicted, wanted) -> dict[float, float]:
+def precision(predicted, targets) -> dict[float, float]:
     metric = ScenePrecision()
-    metric.update(predicted, wanted)
+    metric.update(predicted, targets)
     return dict(zip(THRESHOLDS, metric.compute().tolist(), strict=True))
 
 
@@ -44,38 +44,38 @@ def test_objects_as_vectors_and_back():
 
 
 def test_what_is_right_scores_one_and_empty_slots_cost_nothing():
-    wanted = image((1, (0, 0, 0.7), CUBE), (1, (2, 1, 0.35), BALL))
-    assert set(precision(wanted, wanted).values()) == {1.0}
+    targets = image((1, (0, 0, 0.7), CUBE), (1, (2, 1, 0.35), BALL))
+    assert set(precision(targets, targets).values()) == {1.0}
 
 
 def test_ranking_is_over_all_images_and_not_within_each():
     # By presence: a wrong one of the second image, then a right one of each. Ranked within images, the first image
     # would begin with its hit, and the mean of both images would be 3/4.
-    wanted = torch.cat([image((1, (0, 0, 0), CUBE)), image((1, (0, 0, 0), CUBE))])
+    targets = torch.cat([image((1, (0, 0, 0), CUBE)), image((1, (0, 0, 0), CUBE))])
     predicted = torch.cat([image((0.5, (0, 0, 0), CUBE)), image((0.9, (0, 0, 0), BALL), (0.4, (0, 0, 0), CUBE))])
     # Hits at ranks 2 and 3: precision 1/2 and 2/3, and 2/3 is the best from recall 1/2 on.
-    assert precision(predicted, wanted)[math.inf] == pytest.approx((2 / 3 + 2 / 3) / 2)
+    assert precision(predicted, targets)[math.inf] == pytest.approx((2 / 3 + 2 / 3) / 2)
 
 
 def test_an_object_is_found_once():
-    wanted = image((1, (0, 0, 0), CUBE), (1, (2, 2, 0), BALL))
+    targets = image((1, (0, 0, 0), CUBE), (1, (2, 2, 0), BALL))
     predicted = image((0.9, (0, 0, 0), CUBE), (0.8, (0, 0, 0), CUBE), (0.7, (2, 2, 0), BALL))
     # The second is a repetition, and so wrong: precision 1 at the first, 2/3 at the third. Counted twice it were 1.
-    assert precision(predicted, wanted)[1.0] == pytest.approx((1 + 2 / 3) / 2)
+    assert precision(predicted, targets)[1.0] == pytest.approx((1 + 2 / 3) / 2)
 
 
 def test_the_nearest_object_counts_even_where_another_is_free():
-    wanted = image((1, (0, 0, 0), CUBE), (1, (1, 0, 0), CUBE))
+    targets = image((1, (0, 0, 0), CUBE), (1, (1, 0, 0), CUBE))
     predicted = image((0.9, (0, 0, 0), CUBE), (0.8, (0.4, 0, 0), CUBE))
-    assert precision(predicted, wanted)[math.inf] == pytest.approx(1 / 2)
+    assert precision(predicted, targets)[math.inf] == pytest.approx(1 / 2)
     predicted = image((0.9, (0, 0, 0), CUBE), (0.8, (0.6, 0, 0), CUBE))
-    assert precision(predicted, wanted)[math.inf] == 1.0
+    assert precision(predicted, targets)[math.inf] == 1.0
 
 
 def test_who_is_too_far_away_takes_nothing():
-    wanted = image((1, (0, 0, 0), CUBE))
+    targets = image((1, (0, 0, 0), CUBE))
     predicted = image((0.9, (0.8, 0, 0), CUBE), (0.8, (0.1, 0, 0), CUBE))
-    found = precision(predicted, wanted)
+    found = precision(predicted, targets)
     assert found[1.0] == 1.0
     assert found[0.5] == pytest.approx(1 / 2)
 
@@ -85,15 +85,15 @@ def test_who_is_too_far_away_takes_nothing():
 def test_distances_are_in_the_units_of_clevr(distance, direction):
     # In [0, 1] a sixth of it would be compared, in [-1, 1] a third.
     start = np.array([-1.5, -1.5, 1.0])
-    wanted = image((1, tuple(start), CUBE))
+    targets = image((1, tuple(start), CUBE))
     predicted = image((1, tuple(start + distance * np.array(direction)), CUBE))
-    assert precision(predicted, wanted) == {limit: float(distance < limit) for limit in THRESHOLDS}
+    assert precision(predicted, targets) == {limit: float(distance < limit) for limit in THRESHOLDS}
 
 
 def test_a_distance_that_equals_the_threshold_is_too_far():
-    wanted, predicted = image((1, (0, 0, 0), CUBE)), image((1, (1.5, 0, 0), CUBE))
+    targets, predicted = image((1, (0, 0, 0), CUBE)), image((1, (1.5, 0, 0), CUBE))
     metric = ScenePrecision(thresholds=(1.5, 1.5 + 1e-6))
-    metric.update(predicted, wanted)
+    metric.update(predicted, targets)
     assert metric.compute().tolist() == [0.0, 1.0]
 
 
@@ -101,28 +101,28 @@ def test_a_distance_that_equals_the_threshold_is_too_far():
 def test_one_wrong_property_is_enough_to_be_wrong(wrong):
     changed = list(CUBE)
     changed[wrong] = (changed[wrong] + 1) % 2
-    wanted, predicted = image((1, (0, 0, 0), CUBE)), image((1, (0, 0, 0), tuple(changed)))
-    assert set(precision(predicted, wanted).values()) == {0.0}
+    targets, predicted = image((1, (0, 0, 0), CUBE)), image((1, (0, 0, 0), tuple(changed)))
+    assert set(precision(predicted, targets).values()) == {0.0}
 
 
-def test_what_is_not_there_is_not_found():
-    wanted = image((1, (0, 0, 0), CUBE))
-    wanted[0, 1] = wanted[0, 0]
-    wanted[0, 1, 0] = 0  # a slot without an object, whatever else it holds
+def test_an_absent_object_is_not_found():
+    targets = image((1, (0, 0, 0), CUBE))
+    targets[0, 1] = targets[0, 0]
+    targets[0, 1, 0] = 0  # a slot without an object, whatever else it holds
     predicted = image((0.9, (0, 0, 0), CUBE), (0.8, (0, 0, 0), CUBE))
-    assert precision(predicted, wanted)[1.0] == 1.0
+    assert precision(predicted, targets)[1.0] == 1.0
 
 
 def test_a_missed_object_costs_recall():
-    wanted = image((1, (0, 0, 0), CUBE), (1, (2, 0, 0), BALL), (1, (0, 2, 0), BALL))
+    targets = image((1, (0, 0, 0), CUBE), (1, (2, 0, 0), BALL), (1, (0, 2, 0), BALL))
     predicted = image((0.9, (0, 0, 0), CUBE))
-    assert precision(predicted, wanted)[1.0] == pytest.approx(1 / 3)
+    assert precision(predicted, targets)[1.0] == pytest.approx(1 / 3)
 
 
 def test_numbers_that_are_none_are_wrong():
-    wanted = image((1, (0, 0, 0), CUBE))
+    targets = image((1, (0, 0, 0), CUBE))
     predicted = image((0.9, (math.nan, 0, 0), CUBE))
-    assert set(precision(predicted, wanted).values()) == {0.0}
+    assert set(precision(predicted, targets).values()) == {0.0}
 
 
 def random_case(seed: int, images: int = 12):
@@ -132,25 +132,25 @@ def random_case(seed: int, images: int = 12):
     places = 2 * torch.rand(images, 5, 3, generator=generator) - 1
     properties = torch.randint(0, 2, (images, 5, 4), generator=generator)
     properties[..., :3] = 0
-    wanted = to_vectors(present, places, properties)
+    targets = to_vectors(present, places, properties)
     chosen = torch.randint(0, 5, (images, 5), generator=generator)
     rows = torch.arange(images)[:, None]
     moved = places[rows, chosen] + 0.4 * torch.randn(images, 5, 3, generator=generator)
     predicted = to_vectors(torch.ones_like(present), moved, properties[rows, chosen])
     predicted[..., 0] = torch.rand(images, 5, generator=generator)
-    return predicted, wanted
+    return predicted, targets
 
 
-def literal(predicted, wanted, threshold: float) -> float:
+def literal(predicted, targets, threshold: float) -> float:
     """The published definition, one prediction after the other."""
-    found, there = from_vectors(predicted), from_vectors(wanted)
+    found, there = from_vectors(predicted), from_vectors(targets)
     count = predicted.shape[1]
     order = sorted(range(predicted.shape[0] * count), key=lambda index: -float(found.presence.flatten()[index]))
     taken, hits = set(), []
     for index in order:
         scene, slot = divmod(index, count)
         best, nearest = math.inf, None
-        for number in range(wanted.shape[1]):
+        for number in range(targets.shape[1]):
             same = bool((found.properties[scene, slot] == there.properties[scene, number]).all())
             if there.presence[scene, number] > 0 and same:
                 distance = float((found.coordinates[scene, slot] - there.coordinates[scene, number]).norm())
@@ -170,21 +170,21 @@ def literal(predicted, wanted, threshold: float) -> float:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_it_is_the_published_definition(seed):
-    predicted, wanted = random_case(seed)
-    found = precision(predicted, wanted)
+    predicted, targets = random_case(seed)
+    found = precision(predicted, targets)
     for threshold in THRESHOLDS:
-        assert found[threshold] == pytest.approx(literal(predicted, wanted, threshold), abs=1e-9)
+        assert found[threshold] == pytest.approx(literal(predicted, targets, threshold), abs=1e-9)
     assert 0 < found[0.5] < found[math.inf] < 1
 
 
 def test_batches_and_the_order_of_images_and_slots_change_nothing():
-    predicted, wanted = random_case(7)
+    predicted, targets = random_case(7)
     whole, parts = ScenePrecision(), ScenePrecision()
-    whole.update(predicted, wanted)
+    whole.update(predicted, targets)
     order = torch.randperm(len(predicted), generator=torch.Generator().manual_seed(0))
     slots = torch.tensor([3, 1, 4, 0, 2])
     for some in order.split(5):
-        parts.update(predicted[some][:, slots], wanted[some].flip(1))
+        parts.update(predicted[some][:, slots], targets[some].flip(1))
     assert_close(parts.compute(), whole.compute())
 
 
@@ -197,17 +197,17 @@ def test_nothing_to_find_is_refused():
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_two_metrics_together_are_one_over_all_images(first):
-    predicted, wanted = random_case(3)
+    predicted, targets = random_case(3)
     whole, parts = ScenePrecision(), [ScenePrecision(), ScenePrecision()]
-    whole.update(predicted, wanted)
+    whole.update(predicted, targets)
     for metric, some in zip(parts, (slice(0, 5), slice(5, None)), strict=True):
-        metric.update(predicted[some], wanted[some])
+        metric.update(predicted[some], targets[some])
     parts[first].merge_state(parts[1 - first])
     assert_close(parts[first].compute(), whole.compute())
 
 
 def test_a_metric_that_is_reset_has_seen_nothing():
-    predicted, wanted = random_case(4)
+    predicted, targets = random_case(4)
     metric, fresh = ScenePrecision(), ScenePrecision()
     metric.update(*random_case(5))
     metric.reset()
@@ -217,7 +217,7 @@ def test_a_metric_that_is_reset_has_seen_nothing():
     ):
         metric.compute()
     for one in (metric, fresh):
-        one.update(predicted, wanted)
+        one.update(predicted, targets)
     assert torch.equal(metric.compute(), fresh.compute())
 
 

@@ -40,13 +40,13 @@ def test_an_epoch_shows_each_scene_once():
 
 
 def test_a_batch_is_images_with_the_vectors_of_their_objects():
-    images, wanted = batch_of(SMALL, 0)
+    images, targets = batch_of(SMALL, 0)
     assert images.dtype is torch.uint8
     assert images.shape == (4, 3, 32, 32)
     scenes = SMALL.scenes("train")
     numbers = [next(i for i in range(16) if np.array_equal(scenes.images[i], image.movedim(0, -1))) for image in images]
     parts = (torch.as_tensor(part[numbers]) for part in (scenes.present, scenes.coordinates, scenes.properties))
-    assert torch.equal(wanted, to_vectors(*parts))
+    assert torch.equal(targets, to_vectors(*parts))
 
 
 def test_no_scene_is_in_two_parts():
@@ -111,9 +111,9 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(name, tmp_path, monke
 def test_a_network_that_knows_the_objects_scores_one():
     class Knows(torch.nn.Linear):
         def forward(self, images, num_steps=None):
-            known, wanted = SMALL.whole("validation")
+            known, targets = SMALL.whole("validation")
             numbers = [next(i for i, one in enumerate(known) if torch.equal(one, image)) for image in images]
-            return wanted[numbers]
+            return targets[numbers]
 
     found = SMALL.score(Knows(1, 1))
     assert found["score"] == pytest.approx(1.0)

@@ -90,7 +90,7 @@ def groups(*, swapped: int, clusters: bool = False) -> tuple[list[np.ndarray], l
 
 
 def found(scores: list[np.ndarray], odd: np.ndarray) -> float:
-    """How often the element that does not belong has the highest score."""
+    """Return the share of sets in which the element that does not belong has the highest score."""
     return float(np.mean([one.argmax() == place for one, place in zip(scores, odd, strict=True)]))
 
 
@@ -123,7 +123,7 @@ def test_sets_of_any_size_are_scored_at_once():
     assert fitted().find_odd(sets).shape == (4,)
 
 
-def test_odd_is_what_scores_above_the_threshold():
+def test_elements_with_a_score_above_the_threshold_are_odd():
     sets, _ = draw_sets_along_lines(5, 9, generator=np.random.default_rng(1))
     for scores, odd in zip(fitted().score_elements(sets), fitted().predict(sets), strict=True):
         assert np.array_equal(odd, scores > 0)
@@ -239,7 +239,7 @@ def test_a_statistic_can_be_chosen_saved_and_read_back(method, tmp_path):
     assert again.report_ == detector.report_
 
 
-def test_labels_and_scores_of_the_sets_in_fit_are_kept():
+def test_labels_and_scores_of_the_sets_in_fit_are_attributes():
     detector, sets = chosen(), training_sets()
     for scores, labels, again, odd in zip(
         detector.decision_scores_,

@@ -197,7 +197,7 @@ def test_a_weight_for_a_class_that_is_a_number_comes_back_as_one(tmp_path):
 
 
 @pytest.mark.as_installed  # trains for seconds, and shape checks would double them
-def test_early_stopping_takes_the_network_that_was_best_on_the_sets_it_kept():
+def test_early_stopping_takes_the_network_that_was_best_on_its_validation_sets():
     classifier = fitted()
     curve = classifier.validation_curve_
     assert len(curve) == len(classifier.loss_curve_) < 300
@@ -207,7 +207,7 @@ def test_early_stopping_takes_the_network_that_was_best_on_the_sets_it_kept():
     assert (without.validation_curve_, len(without.loss_curve_), without.best_epoch_) == ([], 3, 2)
 
 
-def test_every_class_is_kept_alike_and_none_is_kept_whole():
+def test_validation_takes_an_equal_share_of_every_class_and_never_a_whole_one():
     groups = np.array([0] * 50 + [1] * 10 + [2])
     kept = draw_validation_indices(groups, 0.2, generator=np.random.default_rng(0))
     assert np.bincount(groups[kept], minlength=3).tolist() == [10, 2, 0]
@@ -303,8 +303,11 @@ SOME = [np.zeros((4, 2)), np.ones((3, 2)), np.ones((2, 2))]
         ({"dropout": 1.0}, r"dropout must be at least 0 and below 1; got 1\.0"),
         ({"num_heads": 3}, "num_heads must divide dim; got num_heads=3 and dim=64"),
         ({"class_weight": "heavy"}, "class_weight"),
-        ({"class_weight": {0: -2.0, 1: 1.0}}, "class_weight must contain finite numbers, none negative"),
-        ({"class_weight": {0: 0.0, 1: 0.0}}, "class_weight must contain .* one above 0"),
+        (
+            {"class_weight": {0: -2.0, 1: 1.0}},
+            "class_weight must contain non-negative finite numbers, at least one above zero",
+        ),
+        ({"class_weight": {0: 0.0, 1: 0.0}}, "class_weight must contain .* at least one above zero"),
         ({"encoder": "wings"}, "SetClassifier: encoder must be"),
         (
             {"early_stopping": True},

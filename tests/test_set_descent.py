@@ -52,7 +52,7 @@ def test_more_steps_lower_the_objective_until_nothing_changes(momentum):
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
-def test_gradients_are_cut_to_what_they_may_be_and_small_ones_are_left(momentum):
+def test_gradients_are_clipped_and_small_ones_are_unchanged(momentum):
     options = dict(num_steps=5, step_size=0.5, momentum=momentum)
     assert_close(small(clip=1e3, **options)(VECTORS), small(**options)(VECTORS))
     descent = small(clip=0.01, **options)
@@ -69,7 +69,7 @@ def test_gradients_are_cut_to_what_they_may_be_and_small_ones_are_left(momentum)
 
 
 def steep(**options) -> SetDescent:
-    """What may have become of an encoder in training: weights thirty times as large."""
+    """Return a descent with weights thirty times as large, as training may lead to."""
     torch.manual_seed(0)
     descent = SetDescent(6, 4, num_elements=5, dim_hidden=7, **options).double()
     with torch.no_grad():

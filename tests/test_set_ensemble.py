@@ -276,8 +276,8 @@ def resident(name: str) -> int:
     ("weights", "message"),
     [
         ([1.0], r"expected a weight for each of 30 sets; got shape \(1,\)"),
-        ([-1.0] * 30, "sample_weight must contain finite numbers, none negative"),
-        ([0.0] * 30, "not every weight zero"),
+        ([-1.0] * 30, "sample_weight must contain non-negative finite numbers, at least one above zero"),
+        ([0.0] * 30, "sample_weight must contain non-negative finite numbers, at least one above zero"),
     ],
 )
 def test_weights_that_make_no_sense_are_refused(weights, message):
@@ -381,11 +381,11 @@ def test_networks_learn_further_from_parts_and_from_where_they_stopped():
             lambda one: one.set_params(method="auto").partial_fit(*shifted_bags(), classes=[0, 1]),
             "needs method='network'",
         ),
-        (lambda one: one.partial_fit(*shifted_bags()), "classes, all labels that will occur, is needed at first"),
+        (lambda one: one.partial_fit(*shifted_bags()), "classes must list all labels in the first call; got None"),
         (lambda one: one.partial_fit(*shifted_bags(), classes=[1, 2]), "the label .*0.* is not among the classes"),
     ],
 )
-def test_partial_fit_says_what_it_needs(call, message):
+def test_partial_fit_reports_missing_requirements(call, message):
     with pytest.raises(ValueError, match=message):
         call(SetClassifier(**NETWORKS))
 

@@ -66,7 +66,7 @@ def test_the_order_of_the_elements_changes_nothing(transformer):
 
 
 @EVERY
-def test_a_weight_counts_as_often_as_it_says(transformer):
+def test_an_element_of_weight_w_counts_as_w_copies(transformer):
     sets = draw_sets()
     counts = [np.random.default_rng(7).integers(0, 4, size=len(one)) + (np.arange(len(one)) == 0) for one in sets]
     weighted = [np.column_stack([one, count]) for one, count in zip(sets, counts, strict=True)]

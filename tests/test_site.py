@@ -151,3 +151,38 @@ def test_versions_that_disagree_are_refused(tmp_path, monkeypatch):
 
 def test_every_extra_is_used_by_the_check_of_the_release():
     assert {*release_check.USES_OF_EXTRAS, "tests", "development"} == set(PROJECT["optional-dependencies"])
+
+
+@pytest.mark.parametrize(
+    ("command", "installed"),
+    [
+        ("pip install picaset", "pip install DIST/picaset.whl"),
+        ("pip install 'picaset[all]'", "pip install DIST/picaset.whl[all]"),
+        ("pip install picaset-extras", "pip install picaset-extras"),
+        ("picaset cluster --example", "picaset cluster --example"),
+    ],
+)
+def test_the_check_of_the_release_installs_the_wheel_by_its_path(command: str, installed: str):
+    assert " ".join(release_check.install_by_path(shlex.split(command), Path("DIST/picaset.whl"))) == installed
+
+
+def test_the_release_is_published_from_the_folder_that_was_checked():
+    (release,) = (yaml.safe_load(path.read_text()) for path in WORKFLOWS if path.name == "release.yml")
+    steps = release["jobs"]["build"]["steps"]
+    commands = [step["run"] for step in steps if "run" in step]
+    assert [command for command in commands if command.startswith("make ")] == [
+        'make release-check PYTHON=python TAG="$GITHUB_REF_NAME" OUT=dist'
+    ]
+    assert [step["with"]["path"] for step in steps if "upload-artifact" in step.get("uses", "")] == ["dist"]
+
+
+def test_a_folder_for_the_release_that_is_not_empty_is_refused(tmp_path):
+    assert release_check.empty_folder(tmp_path / "dist") == (tmp_path / "dist").resolve()
+    (tmp_path / "old.whl").touch()
+    with pytest.raises(SystemExit, match=r"must be empty; remove it, since everything in it is published"):
+        release_check.empty_folder(tmp_path)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_job_of_a_workflow_ends_in_a_given_time(path: Path):
+    assert all("timeout-minutes" in job for job in yaml.safe_load(path.read_text())["jobs"].values())

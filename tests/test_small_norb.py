@@ -49,7 +49,7 @@ def test_compressed_files_are_the_same_under_either_name(folder, tmp_path):
     assert same(read_original(tmp_path / "gz", "training"), expected)
 
 
-def test_the_compact_file_gives_back_what_it_was_given(folder, tmp_path):
+def test_the_compact_file_returns_the_stored_data(folder, tmp_path):
     views = read_original(folder, "training")
     write_views(tmp_path / "views.npz", views)
     assert same(read_views(tmp_path / "views.npz", TRAINING_INSTANCES), views)

@@ -1,4 +1,4 @@
-"""Where large sets come from, where they go, and what is said when something is wrong with either."""
+"""Sources and sinks of large sets, and the errors if something is wrong with either."""
 
 import errno
 import os
@@ -135,7 +135,7 @@ def test_further_sources_give_the_same_set(elements, pool, tmp_path):
         assert_close(stream(pool, source, 4), expected, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_what_is_wrong_with_a_further_source_is_said(elements, pool, tmp_path):
+def test_mistakes_in_further_sources_are_reported(elements, pool, tmp_path):
     datasets, lance, pyarrow = (pytest.importorskip(name) for name in ("datasets", "lance", "pyarrow"))
     with raises(RuntimeError, "the DataLoader changed between passes: elements 0 to 3 differ from the first pass."):
         stream(pool, DataLoader(elements, batch_size=4, shuffle=True), 4)
@@ -305,7 +305,7 @@ def test_chunks_that_are_no_sets_are_refused(elements, pool):
         stream(pool, lambda: iter([np.array([["a"]])]))
 
 
-def test_what_is_no_source_is_refused(elements, pool, tmp_path):
+def test_an_object_that_is_no_source_is_refused(elements, pool, tmp_path):
     with raises(
         TypeError, "a source must be a tensor, an array, the path of a file, a list of paths, a dataset, an iterable"
     ):
@@ -362,7 +362,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused(elements, pool, tmp_pat
         pooled.sum().backward()
 
 
-def test_what_cannot_be_read_in_chunks_says_why_and_what_to_take(elements):
+def test_operators_that_cannot_stream_say_why_and_what_to_use(elements):
     with raises(TypeError, "every element attends to every other, so its cost grows with the square of the set size."):
         stream(SelfAttention(DIM, 8, num_heads=2), elements)
     with raises(
@@ -380,6 +380,9 @@ def test_what_cannot_be_read_in_chunks_says_why_and_what_to_take(elements):
         TypeError, "Linear cannot stream: no streaming rule is registered for it. If it treats every element by itself,"
     ):
         stream(nn.Sequential(nn.Linear(DIM, DIM), MeanPool()), elements)
+    own = type("OwnPool", (PicasoPool,), {"advance": lambda self, templates, *inputs: templates})
+    with raises(TypeError, "OwnPool cannot stream: it overrides advance, and no streaming rule is registered for it"):
+        stream(own(DIM, num_templates=2, num_heads=2), elements)
     with raises(TypeError, "Canonicalize cannot stream around an encoder"):
         stream(Canonicalize(Elementwise(nn.Identity()), lambda prediction, shift, scale: prediction), elements)
     with raises(
@@ -404,7 +407,7 @@ def test_wrong_options_are_refused(elements, pool):
         stream(pool, elements, 0)
     with raises(ValueError, "spill must be one of 'auto', 'always', 'never'; got 'maybe'."):
         stream(pool, elements, spill="maybe")
-    with raises(ValueError, "PicasoPool returns no elements for a sink; call it without one."):
+    with raises(ValueError, "PicasoPool returns no elements; remove sink=... from the call."):
         stream(pool, elements, sink=print)
     encoder = Elementwise(nn.Linear(DIM, 4))
     with raises(ValueError, "the result has as many elements as the array; pass sink=..., the path of a .npy"):
@@ -420,11 +423,11 @@ def test_wrong_options_are_refused(elements, pool):
     with raises(ValueError, "a .npy takes the elements of one set; there are 2. Pass an array to fill."):
         stream(encoder, elements[:22].view(2, 11, DIM), sink="never.npy")
     large = LargeSet(InMemory(elements), Reading(4, torch.float32, torch.device("cpu")))
-    with raises(ValueError, "the other set must be derived from this one by maps."):
+    with raises(ValueError, "LargeSet.concatenate_features: the other set must be derived from this one by maps."):
         large.map(torch.relu).concatenate_features(large)
 
 
-def test_encoded_elements_go_where_they_are_wanted(elements, tmp_path):
+def test_encoded_elements_are_written_to_every_kind_of_sink(elements, tmp_path):
     torch.manual_seed(0)
     cascade = GeneralizedPicaso(DIM, num_templates=TEMPLATES, num_heads=HEADS)
     templates, encoded = cascade(elements[None])
@@ -471,7 +474,7 @@ def test_a_full_disk_while_layers_are_kept_is_one_clear_error_and_leaves_nothing
     assert_close(stream(network, elements, 4, spill="never", folder=tmp_path), network(elements[None]))
 
 
-def test_layers_are_kept_where_that_pays(elements, tmp_path, monkeypatch):
+def test_layers_are_cached_where_that_saves_time(elements, tmp_path, monkeypatch):
     from picaset.large import large_set
 
     network, decided = Picaso(DIM, 2, dim=8, num_heads=2, num_inducing=3), []

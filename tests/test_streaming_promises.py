@@ -1,4 +1,4 @@
-"""What streaming promises for hostile numbers; ``docs/reliability.md`` lists the promises.
+"""Promises of streaming for hostile numbers; ``docs/reliability.md`` lists the promises.
 
 Files that change or shrink are in ``test_sources.py``, ranks that die in ``test_sharding.py``.
 """

@@ -52,7 +52,7 @@ def own_studio(studio_weights):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_an_answer_is_what_the_shipped_network_says(here, name):
+def test_a_response_equals_the_prediction_of_the_shipped_network(here, name):
     points = blobs(70, shift=2)
     answer = here.fit(points, name).json()
     network = MixtureNetwork.from_pretrained(ROOT / "picaset/studio/weights" / MethodName(name).folder).float()
@@ -85,7 +85,7 @@ def test_methods_that_can_choose_find_as_many_components_as_asked_for(here, name
     assert set(answer["labels"]) <= set(range(components))
 
 
-def test_the_last_step_of_a_cascade_is_what_the_network_says(here):
+def test_the_last_step_of_a_cascade_is_the_prediction_of_the_network(here):
     for name in ("picaso", "picaso-canonical"):
         points = blobs(50, shift=1)
         steps = here.client.post("/api/cluster/steps", json={"method": name, "points": points}).json()["steps"]
@@ -325,7 +325,7 @@ def test_a_client_that_does_not_send_its_request_is_disconnected_and_others_are_
 
 
 @pytest.mark.parametrize(("host", "is_told"), [("127.0.0.1", False), ("localhost", False), ("192.168.1.2", True)])
-def test_whoever_opens_the_studio_to_a_network_is_told_so(monkeypatch, host, is_told):
+def test_opening_the_studio_to_a_network_prints_a_warning(monkeypatch, host, is_told):
     monkeypatch.setattr("picaset.studio.server.open_socket", lambda host, port: open_socket("127.0.0.1", port))
     monkeypatch.setattr("picaset.studio.server.build_rooms", lambda settings: [])
     monkeypatch.setattr(Server, "run", lambda server, sockets: server.ready())

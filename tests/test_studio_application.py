@@ -57,7 +57,7 @@ def test_a_large_body_is_refused_and_so_is_one_that_does_not_say_its_length(here
 
 
 @pytest.mark.parametrize("body", ["{", "", "[" * 100_000, '"\\ud800"', "9" * 5000])
-def test_what_is_not_json_is_refused(here, body):
+def test_a_body_that_is_not_json_is_refused(here, body):
     answer = here.client.post("/api/cluster/fit", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
     assert said(answer)

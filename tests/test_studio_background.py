@@ -84,14 +84,14 @@ def test_work_that_takes_too_long_is_given_up_with_a_message():
     worker.close()
 
 
-def test_a_file_that_cannot_be_read_is_told_as_a_mistake_is():
+def test_a_file_that_cannot_be_read_is_reported_like_a_wrong_request():
     worker = Worker(lambda kind, items: [result_or_error(Path("nowhere").read_text) for _ in items], ["fit"])
     with pytest.raises(RequestError, match="No such file or directory: 'nowhere'"):
         asyncio.run(worker.submit("fit", 1))
     worker.close()
 
 
-def test_what_is_read_once_is_waited_for_or_comes_later_and_a_failure_is_told_until_it_is_tried_again():
+def test_lazy_data_can_be_awaited_or_polled_and_a_failed_load_is_tried_again():
     go, found = threading.Event(), [OSError("the disk is gone"), "faces"]
 
     def read():
@@ -103,14 +103,14 @@ def test_what_is_read_once_is_waited_for_or_comes_later_and_a_failure_is_told_un
 
     once = LazyData("CelebA", read)
     with pytest.raises(RequestError, match="CelebA is being loaded; try again in a moment"):
-        once.now()
+        once.get_if_ready()
     reading = once.start()
     go.set()
-    for wait in (reading.result, once.now):
+    for wait in (reading.result, once.get_if_ready):
         with pytest.raises(RequestError, match="CelebA cannot be read: the disk is gone"):
             wait()
     asyncio.run(once.ready())
-    assert once.now() == once.wait() == "faces"
+    assert once.get_if_ready() == once.wait() == "faces"
     assert found == []
 
 
@@ -125,7 +125,7 @@ def test_an_error_in_the_work_ends_neither_the_lane_nor_the_others():
     worker.close()
 
 
-def test_a_worker_that_dies_is_replaced_and_its_job_is_told():
+def test_a_worker_that_dies_is_replaced_and_its_job_gets_an_error():
     """``SystemExit`` ends a thread, and so would a wrong number of results."""
 
     def run(kind, items):

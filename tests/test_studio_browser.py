@@ -287,7 +287,7 @@ def test_result_and_picture_can_be_taken_away(cluster):
     assert max(map(len, lines)) * 8 < float(picture.attrib["width"])
 
 
-def test_a_studio_that_is_gone_is_told(cluster, address):
+def test_a_studio_that_does_not_respond_is_reported(cluster, address):
     cluster.route("**/api/cluster/csv", lambda route: route.abort())
     cluster.click("#paste")
     cluster.fill("#paste-text", "1,2\n3,4\n")

@@ -96,7 +96,7 @@ def test_another_face_is_of_the_kind_that_is_wanted_and_not_among_the_others(her
         ("set?source=celeba", 404, "CelebA was not found; set PICASET_DATA to the folder that contains it."),
     ],
 )
-def test_what_there_is_not_is_refused_with_the_reason(here, path, status, message):
+def test_requests_for_missing_things_are_refused_with_the_reason(here, path, status, message):
     assert message in get(here, path, status)
 
 
@@ -119,7 +119,7 @@ def test_the_room_shows_those_networks_that_are_there(here, tmp_path, studio_wei
         assert [model["name"] for model in get(found, "options")["models"]] == ["sa-pb"]
 
 
-def test_celeba_is_offered_beside_the_drawn_faces_where_it_is_and_its_faults_are_told(tmp_path, monkeypatch):
+def test_celeba_is_offered_where_it_exists_and_its_faults_are_reported(tmp_path, monkeypatch):
     (tmp_path / "celeba").mkdir()
     monkeypatch.setenv("PICASET_DATA", str(tmp_path))
     with studio() as found:

@@ -35,7 +35,7 @@ def scored(page) -> None:
 
 
 def face_scores(page) -> list[float]:
-    """Of the shipped network."""
+    """Return the scores of the shipped network that the page shows."""
     shown = page.locator('#odd-faces [data-model="0"] .number').all_inner_texts()
     return [float(text.removeprefix("◆ ")) for text in shown]
 
@@ -282,7 +282,7 @@ ROOMS: dict[str, Callable[[Page], object]] = {
     "scenes": judged,
     "runs": lambda page: page.wait_for_selector("#runs-list li"),
 }
-"""Of each, when it is there."""
+"""A function for each room that waits until the page shows its results."""
 
 
 @pytest.mark.parametrize("width", [390, 1600])

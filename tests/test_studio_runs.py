@@ -10,7 +10,7 @@ from tests.studio import RECORDS, said, studio
 RUN = "clustering-ae32-pb-quick-seed0"
 
 
-def test_a_run_with_a_broken_file_is_told_and_the_others_are_shown(tmp_path):
+def test_a_run_with_a_broken_file_is_listed_with_its_error_beside_the_others(tmp_path):
     for copy in ("whole", "cut", "foreign", "odd"):
         shutil.copytree(RECORDS / RUN, tmp_path / copy)
     (tmp_path / "cut/result.json").write_text('{"name": "clust')

@@ -39,7 +39,7 @@ def test_the_picture_is_the_scene_as_it_is_traced(here, scene):
 
 
 @pytest.mark.parametrize("model", ["ours", "pb3", "slot-attention"])
-def test_the_last_step_is_what_the_network_sees(here, scene, studio_weights, model):
+def test_the_last_step_is_the_prediction_of_the_network(here, scene, studio_weights, model):
     network = SceneNetwork.from_pretrained(studio_weights / f"scenes_{model.replace('-', '_')}").eval()
     with torch.no_grad():
         expected = from_vectors(network(torch.as_tensor(scene.picture(32)).movedim(-1, 0)[None]))
@@ -55,7 +55,7 @@ def test_the_last_step_is_what_the_network_sees(here, scene, studio_weights, mod
         assert [max(look) for look in step["attention"]] == [255] * 10
 
 
-def test_what_is_there_is_told_with_its_place_in_the_picture(here, scene):
+def test_true_objects_are_returned_with_their_place_in_the_picture(here, scene):
     there = here.client.post("/api/scenes/predict", json={"model": "pb3", "scene": SCENE}).json()["objects"]
     assert [thing["description"] for thing in there] == [
         describe_object(properties) for properties in scene.objects.properties[0, :5].numpy()
@@ -86,7 +86,7 @@ def test_a_scene_that_there_is_not_is_refused_with_the_reason(here, changed, sta
         assert message in answer.json()["message"]
 
 
-def test_clevr_is_offered_where_it_is_and_its_faults_are_told(tmp_path, monkeypatch, studio_weights):
+def test_clevr_is_offered_where_it_exists_and_its_faults_are_reported(tmp_path, monkeypatch, studio_weights):
     (tmp_path / "clevr").mkdir()
     monkeypatch.setenv("PICASET_DATA", str(tmp_path))
     with studio(weights=studio_weights) as found:
@@ -97,7 +97,7 @@ def test_clevr_is_offered_where_it_is_and_its_faults_are_told(tmp_path, monkeypa
         assert answer.json()["message"].startswith("CLEVR cannot be read: ")
 
 
-def test_while_clevr_is_read_whoever_asks_is_told_and_traced_scenes_are_answered(tmp_path, monkeypatch, studio_weights):
+def test_while_clevr_is_loaded_requests_get_an_error_and_traced_scenes_work(tmp_path, monkeypatch, studio_weights):
     (tmp_path / "clevr").mkdir()
     monkeypatch.setenv("PICASET_DATA", str(tmp_path))
     go, sizes = threading.Event(), list[int]()

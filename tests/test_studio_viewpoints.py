@@ -125,7 +125,7 @@ def test_categories_are_those_of_the_networks_answers(here):
     assert here.client.get("/api/viewpoints/options").json()["categories"] == list(Category) == list(CATEGORIES)
 
 
-def test_a_network_that_cannot_be_read_is_told_and_the_others_answer(tmp_path, studio_weights):
+def test_a_network_that_cannot_be_read_is_reported_and_the_others_predict(tmp_path, studio_weights):
     for folder in studio_weights.glob("viewpoints_*"):
         shutil.copytree(folder, tmp_path / folder.name)
     with (tmp_path / "viewpoints_pb3/model.safetensors").open("r+b") as weights:

@@ -52,9 +52,9 @@ def runs(row: str, *novel: float, split: str = "azimuth") -> list[Record]:
 def verdict_of(records: list[Record]) -> str:
     table = claims_table(records)
     return next(
-        row[5].found
+        row[5].measured
         for row in table.rows
-        if row[0].found == "Toys: three steps (PB3) are above Set Transformer at novel azimuths"
+        if row[0].measured == "Toys: three steps (PB3) are above Set Transformer at novel azimuths"
     )
 
 
@@ -116,7 +116,7 @@ def test_every_arm_of_the_study_is_in_one_table():
 def test_a_table_compares_each_arm_with_the_control_and_counts_seeds():
     records = [*runs("set-transformer", 0.70, 0.71, 0.72), *runs("pb3", 0.80, 0.81, 0.82), *runs("pb1", 0.75)]
     (table,) = study_tables(records, "viewpoints")
-    rows = {row[0].found: [cell.found for cell in row] for row in table.rows}
+    rows = {row[0].measured: [cell.measured for cell in row] for row in table.rows}
     assert rows["PB3"][2:4] == ["3 seeds", "81.0 ± 1.0"]
     assert rows["PB3"][-1] == "+10.0 [+7.7, +12.3]"
     assert (rows["PB1"][2], rows["PB1"][-1], rows["Set Transformer"][-1]) == ("one seed", "+4.0", "")

@@ -168,7 +168,7 @@ def test_the_pixel_at_an_object_has_its_colour(monkeypatch):
     assert right >= 0.8 * total
 
 
-def test_metal_is_told_from_rubber_by_a_highlight():
+def test_metal_differs_from_rubber_by_a_highlight():
     generator = np.random.default_rng(0)
     layouts = draw_layouts(20, generator)
     rubber, metal = layouts.properties.copy(), layouts.properties.copy()
@@ -179,7 +179,7 @@ def test_metal_is_told_from_rubber_by_a_highlight():
     assert 0.02 < float(changed.float().mean()) < 0.5
 
 
-def test_properties_are_said_in_words():
+def test_properties_are_described_in_words():
     assert describe_object([0, 0, 0, 0]) == "small gray rubber cube"
 
 

@@ -158,7 +158,7 @@ def test_two_machines_train_like_one(unbroken, tmp_path):
     assert two["best_score"] == pytest.approx(one["best_score"], rel=1e-3)
 
 
-def test_machines_without_torchrun_are_told_how(tmp_path):
+def test_several_machines_without_torchrun_are_refused_with_the_command(tmp_path):
     with pytest.raises(ValueError, match="2 machines need torchrun on each of them: torchrun --nnodes 2 "):
         start(SMOKE, tmp_path / "run", nodes=2, silent=True, accelerator="cpu")
     assert not (tmp_path / "run").exists()
@@ -384,7 +384,7 @@ def test_a_config_that_is_not_json_is_one_clear_line(tmp_path, capsys):
     assert "is not JSON" in capsys.readouterr().err
 
 
-def test_an_unknown_name_is_answered_by_the_closest(capsys):
+def test_an_unknown_name_is_refused_with_the_closest(capsys):
     assert main(["train", "clustering-ae32-bp-sa"]) == 1
     assert (
         "there is no experiment 'clustering-ae32-bp-sa'; did you mean 'clustering-ae32-pb-sa'?"
@@ -420,7 +420,7 @@ def test_a_run_of_another_task_is_refused(unbroken):
         RunDirectory.open(unbroken, kind="scenes")
 
 
-def test_a_run_that_exists_is_not_overwritten_and_said_before_any_data_is_made(unbroken, monkeypatch):
+def test_an_existing_run_is_not_overwritten_and_reported_before_data_is_generated(unbroken, monkeypatch):
     before = bits(unbroken)
     monkeypatch.setattr(type(SMOKE.task), "batch", None)
     with pytest.raises(ValueError, match="is not empty; resume it with: picaset train --resume"):
@@ -428,7 +428,7 @@ def test_a_run_that_exists_is_not_overwritten_and_said_before_any_data_is_made(u
     assert bits(unbroken) == before
 
 
-def test_the_command_says_that_a_run_exists_before_any_data_is_made(unbroken, tmp_path, monkeypatch, capsys):
+def test_the_command_reports_an_existing_run_before_data_is_generated(unbroken, tmp_path, monkeypatch, capsys):
     for name in ("batch", "describe_data"):
         monkeypatch.setattr(type(SMOKE.task), name, None)
     shutil.copytree(unbroken, tmp_path / run_name(SMOKE.name, SMOKE.profile, 0))
@@ -451,7 +451,7 @@ def test_only_the_first_process_speaks(json, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("error", [ValueError, MissingDataError])
-def test_what_another_process_says_of_the_data_reaches_the_user(error, unbroken, tmp_path, monkeypatch):
+def test_data_errors_of_another_process_reach_the_user(error, unbroken, tmp_path, monkeypatch):
     """torch passes the traceback of a child process as text."""
     path = half_a_run(tmp_path, monkeypatch)
 
@@ -480,7 +480,9 @@ def half_a_run(tmp_path: Path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("damaged", ["tensors.safetensors", "state.json"])
-def test_a_damaged_checkpoint_is_said_and_the_one_before_it_taken(unbroken, tmp_path, monkeypatch, capsys, damaged):
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_loaded(
+    unbroken, tmp_path, monkeypatch, capsys, damaged
+):
     path = half_a_run(tmp_path, monkeypatch)
     newest = RunDirectory(path).checkpoints()[-1] / damaged
     newest.write_bytes(newest.read_bytes()[:20])
@@ -499,7 +501,7 @@ def test_a_checkpoint_of_another_network_is_one_clear_line(tmp_path, monkeypatch
     assert "was its config.json changed?" in shown
 
 
-def test_what_a_kill_left_half_written_is_removed(unbroken, tmp_path, monkeypatch):
+def test_half_written_files_of_a_killed_run_are_removed(unbroken, tmp_path, monkeypatch):
     path = half_a_run(tmp_path, monkeypatch)
     (path / "checkpoints/.step-00000099.tmp").mkdir()
     (path / ".result.json.17.tmp").write_text("{")
@@ -510,7 +512,7 @@ def test_what_a_kill_left_half_written_is_removed(unbroken, tmp_path, monkeypatc
 
 def test_settings_of_a_profile_do_not_go_with_a_config(capsys):
     assert main(["train", "--resume", "runs/x", "--seed", "3"]) == 1
-    assert "--profile, --seed and --steps go with the name of an experiment" in capsys.readouterr().err
+    assert "--profile, --seed and --steps cannot be combined with --config or --resume" in capsys.readouterr().err
 
 
 def test_another_number_of_steps_is_another_run(tmp_path):

@@ -261,7 +261,7 @@ def test_a_run_of_ours_that_was_stopped_ends_with_the_same_bits(tmp_path):
     assert results[0] == results[1]
 
 
-def test_without_the_real_data_the_stand_in_is_used_and_said(monkeypatch):
+def test_without_the_real_data_the_stand_in_is_used_and_named(monkeypatch):
     monkeypatch.delenv("PICASET_DATA", raising=False)
     chosen = experiment("viewpoints-azimuth-pb3", profile="quick")
     assert chosen.name == "viewpoints-azimuth-pb3-toys"
@@ -269,7 +269,7 @@ def test_without_the_real_data_the_stand_in_is_used_and_said(monkeypatch):
     assert chosen.task.describe_data().startswith("stand-in for smallNORB")
 
 
-def test_where_the_real_data_is_found_it_is_used_and_said(monkeypatch, tmp_path):
+def test_the_real_data_is_used_and_named_where_it_exists(monkeypatch, tmp_path):
     (tmp_path / "smallnorb").mkdir()
     monkeypatch.setenv("PICASET_DATA", str(tmp_path))
     chosen = experiment("viewpoints-azimuth-pb3", profile="paper")
@@ -278,7 +278,7 @@ def test_where_the_real_data_is_found_it_is_used_and_said(monkeypatch, tmp_path)
     assert experiment("viewpoints-azimuth-pb3-toys", profile="paper").task.data == "toys"
 
 
-def test_a_folder_that_lacks_some_of_the_real_data_is_said_and_nothing_stands_in(monkeypatch, tmp_path, capsys):
+def test_a_folder_that_lacks_some_of_the_real_data_is_refused(monkeypatch, tmp_path, capsys):
     (tmp_path / "smallnorb").mkdir()
     arguments = ["train", "viewpoints-azimuth-pb3", "--data-root", str(tmp_path), "--out", str(tmp_path / "runs")]
     monkeypatch.setenv("PICASET_DATA", "")

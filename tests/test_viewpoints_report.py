@@ -55,27 +55,27 @@ TOYS = [record("pb3", "azimuth", 0.95), record("deepset-max", "azimuth", 0.3)]
 
 
 def found(table) -> dict[str, list[str]]:
-    return {row[0].found: [cell.found for cell in row[1:]] for row in table.rows}
+    return {row[0].measured: [cell.measured for cell in row[1:]] for row in table.rows}
 
 
 def test_a_row_that_was_trained_differently_for_the_splits_says_both():
     azimuth, elevation = (record("ours", split, 0.9, real=True) for split in ("azimuth", "elevation"))
     longer = replace(elevation.experiment.training, steps=5000, precision="bf16-mixed")
     elevation = replace(elevation, experiment=replace(elevation.experiment, training=longer))
-    assert table_3([azimuth, elevation], "small-norb").rows[0][-1].found == "6 x 8 and 5 000 x 8 (bf16-mixed), 2 min"
-    assert table_3([azimuth], "small-norb").rows[0][-1].found == "6 x 8, 2 min"
+    assert table_3([azimuth, elevation], "small-norb").rows[0][-1].measured == "6 x 8 and 5 000 x 8 (bf16-mixed), 2 min"
+    assert table_3([azimuth], "small-norb").rows[0][-1].measured == "6 x 8, 2 min"
 
 
 def test_a_cell_is_the_mean_over_seeds_with_its_spread_beside_the_paper():
     table = table_3(REAL, "small-norb")
-    (row,) = (row for row in table.rows if row[0].found == "Set Transformer")
-    assert row[2].found == "2 and 1 seeds"
-    assert (row[3].found, row[3].published) == ("71.0 ± 1.4", "paper 75.19 (-4.2)")
-    assert (row[7].found, row[7].published) == ("60.0", "paper 74.26 (-14.3)")
-    assert [cell.found for cell in row[4:7]] == ["90.0 ± 0.0", "35.5 ± 0.7", "45.0 ± 0.0"]
+    (row,) = (row for row in table.rows if row[0].measured == "Set Transformer")
+    assert row[2].measured == "2 and 1 seeds"
+    assert (row[3].measured, row[3].published) == ("71.0 ± 1.4", "paper 75.19 (-4.2)")
+    assert (row[7].measured, row[7].published) == ("60.0", "paper 74.26 (-14.3)")
+    assert [cell.measured for cell in row[4:7]] == ["90.0 ± 0.0", "35.5 ± 0.7", "45.0 ± 0.0"]
     assert not any(cell.published for cell in row[4:7])
-    assert row[-1].found == "6 x 8, 2 min"
-    assert row[1].found == "12k"
+    assert row[-1].measured == "6 x 8, 2 min"
+    assert row[1].measured == "12k"
 
 
 def test_what_was_not_trained_is_a_gap_and_rows_without_any_run_are_left_out():
@@ -87,7 +87,7 @@ def test_what_was_not_trained_is_a_gap_and_rows_without_any_run_are_left_out():
 
 def test_capsules_stand_beside_their_own_paper_and_rows_of_ours_beside_none():
     table = table_3(REAL, "small-norb")
-    published = {row[0].found: (row[3].published, row[7].published) for row in table.rows}
+    published = {row[0].measured: (row[3].published, row[7].published) for row in table.rows}
     assert published["EM capsules"] == ("paper 86.5", "paper 87.7 (-37.7)")
     assert published[NAMES["ours"]] == ("", "")
 
@@ -110,8 +110,8 @@ def test_what_was_tested_on_part_of_the_photographs_says_so_and_does_not_stand_b
 
 def test_the_best_of_each_column_is_marked_once():
     table = table_3(REAL, "small-norb")
-    assert [row[0].found for row in table.rows if row[3].best] == [NAMES["ours"]]
-    assert [row[0].found for row in table.rows if row[7].best] == ["Set Transformer"]
+    assert [row[0].measured for row in table.rows if row[3].best] == [NAMES["ours"]]
+    assert [row[0].measured for row in table.rows if row[7].best] == ["Set Transformer"]
 
 
 def test_the_notes_say_whether_the_cascade_is_worth_its_steps_where_both_rows_are_there():
@@ -235,7 +235,7 @@ def test_the_command_writes_svg_and_png(runs, tmp_path, capsys):
         ),
     ],
 )
-def test_what_cannot_be_looked_at_is_one_clear_line(runs, tmp_path, capsys, arguments, message):
+def test_runs_that_cannot_be_looked_at_give_one_line(runs, tmp_path, capsys, arguments, message):
     if arguments == ["clustering"] and not (runs / "clustering").exists():
         RunDirectory.create(runs / "clustering", experiment("clustering-ours", profile="smoke"), ENVIRONMENT)
     name, *rest = arguments

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Bags with one label
 #
-# Water samples, each with six to fifteen particles. One particle of a kind makes a sample *polluted*; the labels are
-# those of the samples, and nobody says which particle it was. We compare two lines of scikit-learn with
-# `SetClassifier`, and ask which particles decided.
+# Water samples, each with six to fifteen particles. One particle of a certain kind makes a sample *polluted*; the
+# labels are those of the samples, not of the particles. We compare two lines of scikit-learn with `SetClassifier`, and
+# ask which particles decided.
 
 # %%
 import matplotlib.pyplot as plt
@@ -35,7 +35,7 @@ figure.supylabel("density")
 
 # %%
 known, new = samples[:50], samples[50:]
-answers = polluted[50:]
+truth = polluted[50:]
 average = [sample.mean(axis=0) for sample in samples]
 statistics = make_pipeline(SetStatistics(), StandardScaler(), LogisticRegression()).fit(known, polluted[:50])
 classifier = SetClassifier(random_state=0, max_iter=10).fit(known, polluted[:50])
@@ -45,12 +45,12 @@ probability = {
     "SetClassifier": classifier.predict_proba(new),
 }
 for name, values in probability.items():
-    print(f"{name}: {(values.argmax(axis=1) == answers).mean():.0%} of the other samples")
+    print(f"{name}: {(values.argmax(axis=1) == truth).mean():.0%} of the other samples")
 
 # %%
 figure, axes = plt.subplots(3, 1, figsize=(7, 6), sharex=True)
 for axis, (name, values) in zip(axes, probability.items(), strict=True):
-    groups = [values[answers == 0, 1], values[answers == 1, 1]]
+    groups = [values[truth == 0, 1], values[truth == 1, 1]]
     axis.hist(groups, bins=np.linspace(0, 1, 11), label=["clean", "polluted"])
     axis.set(title=name, ylabel="samples")
 axes[0].legend()
@@ -77,5 +77,5 @@ for axis, index in zip(axes.flat, range(1, 9, 2), strict=True):
     axis.scatter(*new[index][culprits[50 + index]][:2], s=260, facecolors="none", edgecolors="tab:red")
     axis.set(xlabel="size")
 figure.supylabel("density")
-found = np.mean([importances[index].argmax() == culprits[50 + index] for index in range(1, 50, 2)])
-print(f"the most important particle is the culprit in {found:.0%} of the polluted samples")
+share = np.mean([importances[index].argmax() == culprits[50 + index] for index in range(1, 50, 2)])
+print(f"the most important particle is the culprit in {share:.0%} of the polluted samples")

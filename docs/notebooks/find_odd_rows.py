@@ -36,7 +36,7 @@ for axis, books, odd in zip(axes.flat, shelves, truth, strict=False):
     axis.set_aspect("equal")
 
 # %% [markdown]
-# ## What people do otherwise
+# ## Baselines
 #
 # Three ways that need no training on sets: an isolation forest on all rows, the distance to the mean of the shelf, and
 # the local outlier factor within the shelf. We count the shelves whose most suspicious book is the misplaced one.
@@ -49,7 +49,7 @@ suspicion = {
     "distance to the mean": [np.linalg.norm(books - books.mean(axis=0), axis=1) for books in shelves],
     "local outlier factor": [-LocalOutlierFactor(3).fit(books).negative_outlier_factor_ for books in shelves],
 }
-found = {
+shares = {
     name: np.mean([scores.argmax() == odd for scores, odd in zip(values, truth, strict=True)])
     for name, values in suspicion.items()
 }
@@ -57,17 +57,17 @@ found = {
 # %% [markdown]
 # ## The detector
 #
-# `SetAnomalyDetector` moves books between shelves on purpose, and uses the detector that finds them best. It is not
-# told which books are misplaced.
+# `SetAnomalyDetector` moves books between shelves on purpose, and uses the detector that finds them best. It needs no
+# labels.
 
 # %%
 detector = SetAnomalyDetector(random_state=0).fit(shelves)
 print(detector.report_)
 print("in use:", detector.members_)
-found["SetAnomalyDetector"] = np.mean(detector.find_odd(shelves) == np.array(truth))
+shares["SetAnomalyDetector"] = np.mean(detector.find_odd(shelves) == np.array(truth))
 
 figure, axis = plt.subplots(figsize=(7, 2.4))
-bars = axis.barh(list(found), list(found.values()), color=["tab:grey"] * 3 + ["tab:blue"])
+bars = axis.barh(list(shares), list(shares.values()), color=["tab:grey"] * 3 + ["tab:blue"])
 axis.bar_label(bars, fmt="{:.0%}", padding=3)
 axis.set(xlim=(0, 1.1), xlabel="shelves whose misplaced book was found")
 axis.invert_yaxis()

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A pool in a model
 #
-# A set is positive if at least one of its points lies in a small region that nobody tells the network. We train the
-# same network with a mean, a maximum and an attention pool, on sets of different sizes, and look at the attention.
+# A set is positive if at least one of its points lies in a small region, unknown to the network. We train the same
+# network with a mean, a maximum and an attention pool, on sets of different sizes, and look at the attention.
 
 # %%
 import matplotlib.pyplot as plt
@@ -85,7 +85,7 @@ axis.legend()
 # The mean dilutes one point among many; the maximum and attention pick it out. Where one element decides, a maximum is
 # enough; [choosing](../choosing.md) says where attention is ahead.
 #
-# ## What it attends to
+# ## Attention
 #
 # `trace` returns the attention of every step. Large dots have a high weight in the last step, averaged over heads.
 

@@ -119,7 +119,7 @@ class Classify:
         return 0
 
     def notes(self, table: Any, rows: Any) -> list[str]:
-        """Return what was left out of a table."""
+        """Return the remarks on rows and columns of a table that are not used."""
         notes = list[str]()
         if dropped := table.num_rows - len(rows.rows):
             notes.append(f"{dropped} row{'s' * (dropped > 1)} with missing values left out")
@@ -190,7 +190,7 @@ class Classify:
         if (self.target is None) == (self.model is None):
             raise ValueError("give either --target, the column to learn, or --model, a saved model to predict with.")
         if self.model is not None and (self.predict is not None or self.save is not None or self.plot is not None):
-            raise ValueError("--model predicts FILE itself; it goes with none of --predict, --save and --plot.")
+            raise ValueError("--model predicts FILE itself; it cannot be combined with --predict, --save or --plot.")
         check_device(self.device, caller="picaset classify")
         if self.folds < 2:
             raise ValueError(f"--folds must be at least 2; got {self.folds}.")

@@ -32,7 +32,7 @@ class Train:
 
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
     """Experiment to train; `picaset experiments` lists the names. MODULE:FUNCTION is one of your own, in a module of
-    the working directory or of an installed package; it goes with --resume and --config too."""
+    the working directory or of an installed package; it can be combined with --resume and --config."""
     profile: Profile = "quick"
     """smoke takes seconds, quick takes minutes on two cores, paper is the published setting."""
     seed: int = 0
@@ -70,7 +70,8 @@ class Train:
             raise ValueError("give one of: the name of an experiment, --config FILE, --resume DIRECTORY.")
         if (self.config or self.resume) and (self.profile, self.seed, self.steps) != ("quick", 0, None):
             raise ValueError(
-                "--profile, --seed and --steps go with the name of an experiment; a config has its own values."
+                "--profile, --seed and --steps cannot be combined with --config or --resume, which have their own "
+                "values."
             )
         options = Launch(
             devices=self.devices,

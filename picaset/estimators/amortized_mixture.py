@@ -27,7 +27,7 @@ from picaset.estimators.batched_em import (
 from picaset.estimators.large_mixture import Sample, draw_sample, fit_large_mixture, open_points
 from picaset.estimators.missing_values import covariance_matrices, fit_incomplete, impute, joint_log_density
 from picaset.estimators.mixture_search import (
-    FoundMixture,
+    FittedMixture,
     Frame,
     SearchOptions,
     SearchResult,
@@ -124,7 +124,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             mixtures that have a component with very few points are left out.
         n_components_probabilities_: With ``n_components="auto"``, the probability of each of these numbers that
             follows from the BIC.
-        note_: What a user should know about this fit, or an empty string.
+        note_: Warning about this fit, or an empty string.
         n_samples_seen_: Total weight of the points.
         n_features_in_: Number of coordinates D.
 
@@ -260,7 +260,10 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         return np.where(labels == self.n_components_, -1, labels)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return the responsibilities of the components for every point, (N, K); what a row lacks to one is noise."""
+        """Return the responsibilities of the components for every point, (N, K).
+
+        With noise, the remaining probability of a row is that of noise.
+        """
         return self._joint_log_density(X).softmax(dim=1)[:, : self.n_components_].numpy()
 
     def score_samples(self, X: ArrayLike) -> Floats:
@@ -380,15 +383,17 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             )
         sets, weights = list[Floats](), list[Floats]()
         for index, points in enumerate(arrays):
-            own = read_weights(None if sample_weight is None else sample_weight[index], len(points), index=index)
-            # Rows without a weight or without any value say nothing; the order of the others must not matter.
-            kept = (own > 0) & ~np.isnan(points).all(axis=1)
-            if not kept.any():
+            point_weights = read_weights(
+                None if sample_weight is None else sample_weight[index], len(points), index=index
+            )
+            # Rows without a weight or without any value carry no information; the order of the others must not matter.
+            is_used = (point_weights > 0) & ~np.isnan(points).all(axis=1)
+            if not is_used.any():
                 raise ValueError(f"AmortizedMixture: all values of set {index} are missing.")
-            points, own = points[kept], own[kept]
+            points, point_weights = points[is_used], point_weights[is_used]
             order = np.lexsort(points.T[::-1])
             sets.append(points[order])
-            weights.append(own[order])
+            weights.append(point_weights[order])
         if self.init == "network" and max(options.component_counts) > 1:
             proposer = find_proposer(dim_in=arrays[0].shape[1], num_components=max(options.component_counts))
             options = replace(options, proposer=proposer)
@@ -404,8 +409,8 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             for size in set(sizes):
                 members = [index for index in range(len(sets)) if sizes[index] == size and index not in incomplete]
                 if members:
-                    own = with_at_most(options, size)
-                    results |= zip(members, search_arrays(sets, weights, members, own, seed), strict=True)
+                    size_options = with_at_most(options, size)
+                    results |= zip(members, search_arrays(sets, weights, members, size_options, seed), strict=True)
         ordered = [results[index] for index in range(len(sets))]
         for index, result in enumerate(ordered):
             best = result.candidates[0]
@@ -459,26 +464,26 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         self.n_samples_seen_ = float(sample.total)
 
     def _set_fit(self, fit: FitResult, frame: Frame) -> None:
-        self._set_mixture(FoundMixture.of(fit, 0, self.covariance_type_).in_units(frame.shift[0], frame.scale[0]))
+        self._set_mixture(FittedMixture.of(fit, 0, self.covariance_type_).in_units(frame.shift[0], frame.scale[0]))
 
-    def _set_mixture(self, found: FoundMixture) -> None:
+    def _set_mixture(self, mixture: FittedMixture) -> None:
         """Set the parameters of the mixture, in descending order of the weights."""
-        weights = found.log_weights.exp().numpy()
-        weights, count = weights / weights.sum(), len(found.means)
+        weights = mixture.log_weights.exp().numpy()
+        weights, count = weights / weights.sum(), len(mixture.means)
         order = np.argsort(-weights[:count], kind="stable")
-        self.covariance_type_: Covariance = found.covariance
+        self.covariance_type_: Covariance = mixture.covariance
         self.n_components_ = count
         self.weights_: Floats = weights[:count][order]
         self.noise_weight_ = float(weights[count:].sum())
-        self.means_: Floats = found.means.numpy()[order]
-        covariances = found.covariances.numpy()
-        self.covariances_: Floats = covariances[0] if found.covariance == "tied" else covariances[order]
-        if found.covariance == "spherical":
+        self.means_: Floats = mixture.means.numpy()[order]
+        covariances = mixture.covariances.numpy()
+        self.covariances_: Floats = covariances[0] if mixture.covariance == "tied" else covariances[order]
+        if mixture.covariance == "spherical":
             self.covariances_ = self.covariances_.mean(axis=1)
-        self.lower_bound_, self.n_iter_, self.converged_ = found.log_likelihood, found.steps, found.converged
+        self.lower_bound_, self.n_iter_, self.converged_ = mixture.log_likelihood, mixture.steps, mixture.converged
 
     def _covariance_tensor(self) -> Tensor:
-        """Return the covariances as in :class:`FoundMixture`."""
+        """Return the covariances as in :class:`FittedMixture`."""
         covariances = torch.as_tensor(self.covariances_)
         if self.covariance_type_ == "spherical":
             return covariances[:, None].expand(self.means_.shape)
@@ -565,7 +570,7 @@ def point_counts(points: Floats, sample_weight: Sequence[ArrayLike] | None, inde
 
 
 def widths_of(points: Floats) -> Floats:
-    """Return the width of each column, ignoring missing values; one if it is constant."""
+    """Return the width of each column, ignoring missing values; 1 for a constant column."""
     widths = np.fmax.reduce(points, axis=0) - np.fmin.reduce(points, axis=0)
     return np.where(widths > 0, widths, 1.0)
 
@@ -582,9 +587,9 @@ def search_arrays(
     """Search for the best mixtures of some of the sets."""
     sizes = torch.tensor([len(sets[index]) for index in members])
     points = torch.as_tensor(np.concatenate([sets[index] for index in members]))
-    own = torch.as_tensor(np.concatenate([weights[index] for index in members]))
+    point_weights = torch.as_tensor(np.concatenate([weights[index] for index in members]))
     generator = torch.Generator().manual_seed(seed)
-    return search_mixtures(SetBatch(points, offsets_from_sizes(sizes)), own, options, generator=generator)
+    return search_mixtures(SetBatch(points, offsets_from_sizes(sizes)), point_weights, options, generator=generator)
 
 
 def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, seed: int) -> SearchResult:
@@ -607,37 +612,39 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
     else:
         complete, complete_weights = impute(standardized, own_weights).numpy(), weights
     options = with_at_most(options, len(complete))
-    (result,) = search_arrays(
+    (complete_result,) = search_arrays(
         [complete], [complete_weights], [0], replace(options, num_fits=2 * options.num_fits), seed
     )
     frame = Frame(torch.as_tensor(shift)[None], torch.as_tensor(scale)[None])
     relative_scales = frame.scale.square() / frame.scale.square().mean()
     widths = torch.as_tensor(widths_of(points) / scale) if options.noise else None
-    found = SearchResult([], {})
+    result = SearchResult([], {})
 
-    def fit(mixtures: Mixtures, covariance: Covariance, *, max_steps: int) -> FoundMixture:
-        result = fit_incomplete(
+    def fit(mixtures: Mixtures, covariance: Covariance, *, max_steps: int) -> FittedMixture:
+        fit_result = fit_incomplete(
             standardized, own_weights, mixtures, covariance, relative_scales, widths,
             max_steps=max_steps, min_variance=options.min_variance, tol=options.tol,
         )  # fmt: skip
         model = (covariance, mixtures.means.shape[2])
-        criterion = criterion_of(result.log_likelihood, result.mixtures, model, own_weights.sum()[None], options)
-        return FoundMixture.of(result, 0, covariance, float(criterion))
+        criterion = criterion_of(
+            fit_result.log_likelihood, fit_result.mixtures, model, own_weights.sum()[None], options
+        )
+        return FittedMixture.of(fit_result, 0, covariance, float(criterion))
 
     starts: list[tuple[Mixtures, Covariance]] = []
-    for start in result.candidates:
+    for start in complete_result.candidates:
         mixtures = start.as_mixtures()
         if start.covariance == "spherical":  # round in the units of the data, not after standardization
             mean = (mixtures.covariances * relative_scales).mean(dim=-1, keepdim=True)
             mixtures = mixtures._replace(covariances=mean / relative_scales)
         starts.append((mixtures, start.covariance))
     while starts:
-        before = found.best_criterion
+        before = result.best_criterion
         for mixtures, kind in starts:
-            found.candidates.append(fit(mixtures, kind, max_steps=options.max_steps))
-            found.add_criterion(mixtures.means.shape[2], found.candidates[-1].criterion)
-        found.candidates.sort(key=lambda mixture: mixture.criterion)
-        best, starts = found.candidates[0], []
+            result.candidates.append(fit(mixtures, kind, max_steps=options.max_steps))
+            result.add_criterion(mixtures.means.shape[2], result.candidates[-1].criterion)
+        result.candidates.sort(key=lambda mixture: mixture.criterion)
+        best, starts = result.candidates[0], []
         if best.criterion < before and len(best.means) - 1 in options.component_counts:
             merged = merge_pairs(
                 best.as_mixtures(), best.covariance, relative_scales, min_variance=options.min_variance
@@ -647,4 +654,4 @@ def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, s
             lowest = min(short, key=lambda mixture: mixture.criterion)
             starts = [(lowest.as_mixtures(), best.covariance)]
     log_volume = float(np.average(observed @ np.log(scale), weights=weights))
-    return found.in_units(frame.shift, frame.scale, log_volume, float(weights.sum()))
+    return result.in_units(frame.shift, frame.scale, log_volume, float(weights.sum()))

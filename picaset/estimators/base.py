@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from picaset.estimators.validation import BaseEstimator, check_is_fitted, read_sets
-from picaset.files import atomic_write, check_known, create_folder, read_json, read_value, shown
+from picaset.files import atomic_write, check_known, create_folder, describe_value, read_json, read_value
 from picaset.pretrained import PretrainedNetwork, check_magnitude
 
 Floats = NDArray[np.float64]
@@ -179,12 +179,12 @@ def read_estimator(path: Path, *, name: str, schema: Any = None) -> tuple[dict[s
         raise ValueError(f'{path} is not the description of an estimator: "format" must be "{FORMAT}".')
     if (version := description.get("format_version", 1)) not in range(1, FORMAT_VERSION + 1):
         raise ValueError(
-            f"{path} has format version {shown(version)}; this picaset reads versions 1 to {FORMAT_VERSION}. Install "
-            "the picaset that wrote it."
+            f"{path} has format version {describe_value(version)}; this picaset reads versions 1 to "
+            f"{FORMAT_VERSION}. Install the picaset that wrote it."
         )
     if (saved_name := description.get("estimator")) != name:
-        found = shown(saved_name).strip("'")
-        raise ValueError(f"{name}.load: {path} describes a {found}; load it with {found}.load.")
+        saved_class = describe_value(saved_name).strip("'")
+        raise ValueError(f"{name}.load: {path} describes a {saved_class}; load it with {saved_class}.load.")
     if not all(isinstance(description.get(part), dict) for part in ("parameters", "learned")):
         raise ValueError(f'{path} must contain the objects "parameters" and "learned"; save the estimator again.')
     parameters = cast(dict[str, Any], description["parameters"])
@@ -239,7 +239,7 @@ def check_usable(estimator: Any, directory: Path, predict: Callable[[], Any]) ->
         with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
             predicted = np.asarray(predict(), dtype=float)
     except Exception as error:
-        reason = f"{type(error).__name__}: {shown(str(error))[1:-1]}"
+        reason = f"{type(error).__name__}: {describe_value(str(error))[1:-1]}"
         raise ValueError(
             f"{directory} does not hold a {name} that predicts ({reason}). Fit and save it again."
         ) from None
@@ -251,7 +251,7 @@ def check_parameters(kind: type, parameters: dict[str, Any]) -> None:
     """Raise an error unless the parameters from a file have the names and types of a constructor."""
     hints, defaults = get_type_hints(kind.__init__), inspect.signature(kind).parameters
     for name, value in parameters.items():
-        check_known(name, defaults, where="parameters", what="parameter")
+        check_known(name, defaults, where="parameters", label="parameter")
         if value != defaults[name].default:
             read_value(value, hints.get(name, Any), where="parameters", name=name)
             check_magnitude(value, where="parameters", name=name)

@@ -161,7 +161,9 @@ def validate_and_fit(sets: LabelledSets, estimator: Estimator, *, num_folds: int
         check_groups(targets, sets.groups)
     folds = split_folds(num_folds, strata, group_codes, len(arrays), seed=seed)
     if not folds:
-        raise ValueError("there are too few sets or groups for cross-validation; every class needs two.")
+        raise ValueError(
+            "cross-validation needs at least two sets (or groups) of every class; add sets, or merge classes."
+        )
     by_fold, held_out = list[dict[str, float]](), list[tuple[NDArray[np.int64], Floats]]()
     for training, test in folds:
         with without_warning_of_few_sets():
@@ -183,7 +185,7 @@ def validate_and_fit(sets: LabelledSets, estimator: Estimator, *, num_folds: int
     names = [name for name in by_fold[0] if all(name in scores for scores in by_fold)]
     values = {name: [scores[name] for scores in by_fold] for name in names}
     return ValidatedModel(
-        estimator, {name: (float(np.mean(one)), float(np.std(one))) for name, one in values.items()}, collected
+        estimator, {name: (float(np.mean(folds)), float(np.std(folds))) for name, folds in values.items()}, collected
     )
 
 
@@ -242,7 +244,7 @@ def describe_sets(
 
 
 def write_importance(table: Table, rows: RowSets, importance: Sequence[Floats], path: Path) -> None:
-    """Write the table as CSV, with the importance of each row for its set; rows that were dropped have none."""
+    """Write the table as CSV, with the importance of each row for its set; empty for dropped rows."""
     column = np.full(table.num_rows, "", dtype=object)
     for members, shares in zip(rows.members, importance, strict=True):
         column[rows.rows[members]] = [f"{share:.4f}" for share in shares]

@@ -1,8 +1,8 @@
 """Choice among detectors of anomalous elements, and the threshold of the chosen one, without labels.
 
-Elements of other sets are planted in every set. The detector that finds them best is chosen, and what it finds gives
-the threshold: the scores of the planted elements are those of anomalies, the scores of the sets as they are a mixture
-of those and of normal elements.
+Elements of other sets are planted in every set. The detector that finds them best is chosen. Its scores give the
+threshold: the scores of the planted elements are those of anomalies, the scores of the original sets are a mixture of
+scores of anomalies and of normal elements.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from picaset.estimators.validation import from_scikit_learn
 Floats = NDArray[np.float64]
 ScoreFunction = Callable[[Sequence[Floats]], list[Floats]]
 MAX_SHARE = 0.25
-"""Maximum share of anomalies that is assumed; with more, what is normal could not be known."""
+"""Maximum share of anomalies that is assumed; with more, normal elements cannot be identified."""
 MIN_PLANTED = 100
 """Minimum number of planted anomalies from which a threshold is chosen; few sets are used several times."""
 MIN_GAIN = 0.01
@@ -32,10 +32,10 @@ cross_val_predict: Any = from_scikit_learn("sklearn.model_selection", "cross_val
 
 @dataclass(frozen=True)
 class Trial:
-    """What a detector makes of sets with planted anomalies."""
+    """Scores of a detector for the original sets and for sets with planted anomalies."""
 
     scores: Floats
-    """Scores of all elements of the sets as they are."""
+    """Scores of all elements of the original sets."""
     planted: list[Floats]
     """The sets with planted anomalies."""
     labels: NDArray[np.bool_]
@@ -55,7 +55,7 @@ def try_detector(score: ScoreFunction, sets: Sequence[Floats], *, seed: int) -> 
 
 @dataclass(frozen=True)
 class Weight:
-    """How the scores of a detector enter a combination: standardized, compressed, and weighted."""
+    """Transformation of the scores of a detector in a combination: standardized, compressed, and weighted."""
 
     location: float
     scale: float
@@ -129,8 +129,9 @@ def best_threshold(scores: Floats, anomalous_scores: Floats) -> float:
     """Return the threshold with the best expected F1 score, or one above all scores if too much would be wrong.
 
     The share of anomalies is the largest that the scores allow: of a share p, at least p times the fraction of
-    ``anomalous_scores`` above a value lie above this value, for every value. Where half of the elements above would not
-    be anomalies, an element is none; neither is one that scores lower than all of ``anomalous_scores``.
+    ``anomalous_scores`` above a value lie above this value, for every value. Elements
+    are not called anomalies where the expected precision is below one half, or if they score below all
+    ``anomalous_scores``.
     """
     ordered, anomalous_scores = np.sort(scores)[::-1], np.sort(anomalous_scores)
     counts, num_planted = np.arange(1, len(ordered) + 1), len(anomalous_scores)

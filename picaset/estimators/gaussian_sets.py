@@ -119,7 +119,7 @@ class GaussianSets(NamedTuple):
         return student_log_density(squared.view(elements.shape[:2]), dof, log_det, dim)
 
     def typical_elements(self, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B N"]:
-        """Return one for the elements of each set that fit each other best, at least ``KEPT`` of them, else zero."""
+        """Return 1 for the share ``KEPT`` of each set whose elements fit each other best, 0 otherwise."""
         sizes = mask.sum(dim=1)
         kept = (KEPT * sizes).ceil().long()
         best, best_value = mask.double(), torch.full((len(mask),), -torch.inf, dtype=torch.float64)
@@ -204,6 +204,6 @@ def student_log_density(squared: Tensor, dof: Tensor, log_det: Tensor, dim: int)
 
 
 def largest(values: Float[Tensor, "B N"], count: Int[Tensor, " B"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B N"]:
-    """Return one for the ``count`` largest values of each set, else zero."""
+    """Return 1 for the ``count`` largest values of each set, 0 otherwise."""
     ranks = values.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True).argsort(dim=1)
     return ((ranks < count[:, None]) & mask).double()

@@ -23,7 +23,7 @@ from picaset.estimators.batched_em import Covariance, FitResult, Mixtures, chole
 
 
 def patterns(points: Float[Tensor, "N D"]) -> Iterator[tuple[Int[Tensor, " n"], Bool[Tensor, " D"]]]:
-    """Yield the points with the same observed coordinates, and which these are."""
+    """Yield each group of points with equal observed coordinates, and these coordinates."""
     observed, inverse = np.unique(~np.isnan(points.numpy()), axis=0, return_inverse=True)
     for index, pattern in enumerate(observed):
         yield torch.tensor(np.flatnonzero(inverse == index)), torch.tensor(pattern)

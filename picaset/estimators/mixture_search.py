@@ -120,7 +120,7 @@ def read_config(folder: Path) -> dict[str, int]:
 CACHE_NUMBERS = 500_000
 """Points times mixtures times components that are processed together, so that they stay in the processor's cache."""
 FEATURES_SHARE = 16
-"""A feature of a point counts as one of so many such numbers, because it is read and not written."""
+"""Number of features of a point that cost as much as one such number, because they are read and not written."""
 SCREENING_MIN_VARIANCE = 1e-4
 """Smallest variance while screening; single precision cannot resolve smaller components."""
 KMEANS_STEPS = 3
@@ -132,7 +132,7 @@ SCREENING_POINTS = 1024
 PATIENCE = 2
 """Numbers of components in a row that must not improve the criterion before the search ends."""
 NOISE_FRACTION = 0.15
-"""Fraction of the points, those with the most distant neighbours, that are no centres and start as noise."""
+"""Fraction of the points, with the most distant neighbours, that are excluded as centres and start as noise."""
 
 Model = tuple[Covariance, int]
 """A covariance type and a number of components."""
@@ -188,7 +188,7 @@ class SearchOptions:
         return 1 if len(self.covariances) * len(self.component_counts) > 1 else self.num_fits
 
 
-class FoundMixture(NamedTuple):
+class FittedMixture(NamedTuple):
     """A fitted mixture of one set.
 
     Shapes:
@@ -207,7 +207,7 @@ class FoundMixture(NamedTuple):
     criterion: float
 
     @classmethod
-    def of(cls, fit: FitResult, row: int, covariance: Covariance, criterion: float = 0.0) -> "FoundMixture":
+    def of(cls, fit: FitResult, row: int, covariance: Covariance, criterion: float = 0.0) -> "FittedMixture":
         """Return the first mixture of one of the sets of a fit."""
         means, covariances, log_weights = (part[row, 0] for part in fit.mixtures)
         likelihood = float(fit.log_likelihood[row, 0])
@@ -224,7 +224,7 @@ class FoundMixture(NamedTuple):
 
     def in_units(
         self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"], log_volume: float | None = None
-    ) -> "FoundMixture":
+    ) -> "FittedMixture":
         """Transform a mixture of standardized points to the units of the data; the criterion does not change.
 
         ``log_volume`` is the log of the product of the scales, averaged over the points if values are missing.
@@ -240,7 +240,7 @@ class FoundMixture(NamedTuple):
 class SearchResult(NamedTuple):
     """Fitted candidates of one set, the best first, and the lowest criterion found for each number of components."""
 
-    candidates: list[FoundMixture]
+    candidates: list[FittedMixture]
     criterion_by_count: dict[int, float]
 
     @property
@@ -342,8 +342,8 @@ def search_mixtures(
     batch = sets.with_elements(torch.cat([sets.elements, weights[:, None]], dim=1))  # both are padded with zeros
     results = dict[int, SearchResult]()
     for bucket in split_into_buckets(batch):
-        found = search_padded(bucket.elements[..., :-1], bucket.elements[..., -1], options, uniforms, ranks)
-        results |= zip(map(int, bucket.sets), found, strict=True)
+        results_of_bucket = search_padded(bucket.elements[..., :-1], bucket.elements[..., -1], options, uniforms, ranks)
+        results |= zip(map(int, bucket.sets), results_of_bucket, strict=True)
     return [results[index] for index in range(len(sets))]
 
 
@@ -406,7 +406,7 @@ def converge(
             )  # fmt: skip
             values = criterion_of(fit.log_likelihood, fit.mixtures, model, totals[owners[part]], options)[:, 0]
             for row, (index, value) in enumerate(zip(map(int, owners[part]), map(float, values), strict=True)):
-                results[index].candidates.append(FoundMixture.of(fit, row, model[0], value))
+                results[index].candidates.append(FittedMixture.of(fit, row, model[0], value))
                 results[index].add_criterion(model[1], value)
     for result in results:
         result.candidates.sort(key=lambda mixture: mixture.criterion)
@@ -437,11 +437,13 @@ def merged_candidates(
         num_features, num_points = points.features.shape[1:]
         for part in cached_parts(len(members), num_points, math.comb(count, 2) * count, num_features):
             owners = torch.tensor(members[part])
-            own = points.of_sets(owners)
+            points_of_owner = points.of_sets(owners)
             best = (results[index].candidates[0].as_mixtures() for index in members[part])
             mixtures = Mixtures(*(torch.cat(parts) for parts in zip(*best, strict=True)))
-            starts = merge_pairs(mixtures, covariance, own.relative_scales, min_variance=options.min_variance)
-            fit = fit_mixtures(own, starts, covariance, max_steps=1, min_variance=options.min_variance)
+            starts = merge_pairs(
+                mixtures, covariance, points_of_owner.relative_scales, min_variance=options.min_variance
+            )
+            fit = fit_mixtures(points_of_owner, starts, covariance, max_steps=1, min_variance=options.min_variance)
             criterion = criterion_of(fit.log_likelihood, fit.mixtures, smaller, totals[owners], options)
             lowest = criterion.argmin(dim=1, keepdim=True)
             candidates.append(
@@ -458,8 +460,8 @@ def merge_pairs(
     count, merged = mixtures.means.shape[2], list[Tensor]()
     for left, right in combinations(range(count), 2):
         others = [index for index in range(statistics.shape[1]) if index not in (left, right)]
-        both = statistics[:, [left]] + statistics[:, [right]]
-        merged.append(torch.cat([both, statistics[:, others]], dim=1))
+        merged_statistics = statistics[:, [left]] + statistics[:, [right]]
+        merged.append(torch.cat([merged_statistics, statistics[:, others]], dim=1))
     return m_step(
         torch.stack(merged, dim=1), covariance, relative_scales, num_components=count - 1, min_variance=min_variance
     )
@@ -622,7 +624,7 @@ def assign(
     weights: Float[Tensor, "B N"],
     included: Bool[Tensor, "B N"],
 ) -> Float[Tensor, "B S L N"]:
-    """Return the weights of the points for the nearest centre, and of those not included for one more component."""
+    """Return the weights of the points for the nearest centre; excluded points belong to one more component."""
     distances = torch.cdist(centres.flatten(1, 2), points).view(*centres.shape[:3], -1)
     excluded = ~included[:, None, None].expand(-1, centres.shape[1], -1, -1)
     nearest = (distances == distances.amin(dim=2, keepdim=True)) & ~excluded

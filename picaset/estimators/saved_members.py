@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from picaset.estimators.set_features import SetMeanEmbedding, SetStatistics, SetVocabulary
 from picaset.estimators.validation import from_scikit_learn
-from picaset.files import read_value, shown
+from picaset.files import describe_value, read_value
 
 Arrays = dict[str, NDArray[Any]]
-OURS = {one.__name__: one for one in (SetStatistics, SetMeanEmbedding, SetVocabulary)}
+TRANSFORMERS = {transformer.__name__: transformer for transformer in (SetStatistics, SetMeanEmbedding, SetVocabulary)}
 CLASSES = {
     "DecisionTreeClassifier": "sklearn.tree",
     "DecisionTreeRegressor": "sklearn.tree",
@@ -41,8 +41,8 @@ MAX_CLASSES = 10_000
 
 @cache
 def class_named(name: str) -> Any:
-    if name in OURS:
-        return OURS[name]
+    if name in TRANSFORMERS:
+        return TRANSFORMERS[name]
     if name not in CLASSES:
         raise ValueError(f"{name!r} is not a class of a saved member")
     return from_scikit_learn(CLASSES[name], name)
@@ -76,7 +76,7 @@ def encode(value: Any, arrays: Arrays) -> Any:
         fields = {field: encode(np.ascontiguousarray(nodes[field]), arrays) for field in nodes.dtype.names}
         counts = encode(value.n_classes, arrays)
         return {"tree": sizes, "n_classes": counts, "nodes": fields, "values": encode(value.value, arrays)}
-    if name in OURS or name in CLASSES:
+    if name in TRANSFORMERS or name in CLASSES:
         parameters: dict[str, Any] = value.get_params(deep=False)
         attributes = cast(dict[str, Any], vars(value))
         state = {key: item for key, item in attributes.items() if key not in parameters}
@@ -96,7 +96,7 @@ def decode(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     if "array" in described:
         array = arrays[described["array"]]
         if not np.isfinite(array).all():
-            raise ValueError(f"{shown(described['array'])} holds NaN or infinity")
+            raise ValueError(f"{describe_value(described['array'])} holds NaN or infinity")
         return array
     if "dtype" in described:
         return np.array(read_value(described["list"], list[str], where="members", name="list"), dtype=object)
@@ -129,7 +129,10 @@ def decode_tree(described: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -
     sizes = read_value(described["tree"], dict[str, int], where="members", name="tree")
     classes = np.asarray(decode(described["n_classes"], arrays), dtype=np.intp)
     if classes.shape != (sizes["n_outputs"],) or not 0 < classes.min() <= classes.max() <= MAX_CLASSES:
-        raise ValueError("a decision tree has no classes, or too many")
+        raise ValueError(
+            f"a decision tree must have 1 to {MAX_CLASSES} classes for each of {sizes['n_outputs']} outputs; got "
+            f"{describe_value(classes.tolist())}."
+        )
     tree = tree_class(sizes["n_features"], classes, sizes["n_outputs"])
     dtype = tree.__getstate__()["nodes"].dtype
     fields = {name: decode(field, arrays) for name, field in described["nodes"].items()}
@@ -148,11 +151,11 @@ def decode_tree(described: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -
 
 
 def check_trees(estimator: Any) -> None:
-    """Raise unless the trees of an estimator have its features: their code does not check what it is given."""
+    """Raise unless the trees of an estimator have its features: their code does not check its inputs."""
     trees = [estimator.tree_.n_features] if hasattr(estimator, "tree_") else []
-    trees += [one.n_features_in_ for one in getattr(estimator, "estimators_", ()) if hasattr(one, "tree_")]
+    trees += [tree.n_features_in_ for tree in getattr(estimator, "estimators_", ()) if hasattr(tree, "tree_")]
     if any(number != estimator.n_features_in_ for number in trees):
-        raise ValueError("a decision tree has another number of features than its member")
+        raise ValueError("a decision tree was fitted to a different number of features than its member")
 
 
 def check_support_vectors(machine: Any) -> None:
@@ -170,8 +173,8 @@ def check_support_vectors(machine: Any) -> None:
         "_sparse": (machine._sparse, False),
         "probability": (machine._probA.size + machine._probB.size, 0),
     }
-    for name, (found, expected) in shapes.items():
-        if found != expected:
-            raise ValueError(f"{name} of a support vector machine must be {expected}; got {shown(found)}")
+    for name, (actual, expected) in shapes.items():
+        if actual != expected:
+            raise ValueError(f"{name} of a support vector machine must be {expected}; got {describe_value(actual)}")
     if counts.ndim != 1 or number < 2 or (counts < 0).any() or (support < 0).any():
         raise ValueError("the support vectors of a member do not fit its classes")

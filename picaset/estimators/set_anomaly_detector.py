@@ -38,7 +38,7 @@ ANOMALY_RATE = 0.85
 NUM_PROGRESS_LINES = 10
 """Approximate number of lines that a verbose fit prints."""
 SUFFICIENT = 0.9
-"""Average precision for planted anomalies from which ``method="auto"`` tries no slower detector."""
+"""Average precision for planted anomalies above which ``method="auto"`` skips slower detectors."""
 MIN_SETS_NETWORK = 40
 """Number of sets from which ``method="auto"`` may train the network."""
 MAX_SETS_FOREST = 200
@@ -72,8 +72,8 @@ class SetAnomalyDetector(SetNetworkEstimator):
         batch_size: Number of sets per training step.
         learning_rate: Peak learning rate of Adam.
         contamination: ``"auto"`` estimates the share of anomalies, and the threshold, from the scores of planted
-            anomalies (the network alone: predicts an anomaly where its probability exceeds one half); a number between
-            0 and 1 is the share of the elements in ``fit`` above the threshold.
+            anomalies; a number between 0 and 1 is the share of the elements in ``fit`` above the threshold. With
+            ``method="network"`` and ``"auto"``, an element is an anomaly if its probability exceeds one half.
         device: Device of the network, such as ``"cuda"``; the statistics are computed on the CPU.
         random_state: Seed, ``RandomState`` or None, as in scikit-learn.
         verbose: Whether ``fit`` prints its progress to standard error.

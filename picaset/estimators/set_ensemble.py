@@ -50,7 +50,7 @@ TREES_TIMES_SETS, MIN_FOLD_TREES = 75_000, 60
 LEAST_PROBABILITY = 1e-3
 """Probabilities of trees are kept away from zero by this, since their logarithms are used."""
 SHRINKAGE = 4.0
-"""Strength of the pull of the weights towards equal ones: about as strong as that many sets of typical loss."""
+"""Strength of the regularization of the weights towards equal weights: that of as many sets of typical loss."""
 MIN_WEIGHT = 0.02
 """Members of a smaller weight are left out."""
 FEATURES = {
@@ -73,7 +73,7 @@ class SetEnsemble:
     transformers: dict[str, Any] = field(default_factory=dict[str, Any])
     members: dict[str, Any] = field(default_factory=dict[str, Any])
     calibration: dict[str, Floats] = field(default_factory=dict[str, Floats])
-    """For each member, the factor of its scores and what is added to each of them, (1 + C,)."""
+    """Scale and offsets of the scores of each member, (1 + C,)."""
     weights: dict[str, float] = field(default_factory=dict[str, float])
     report: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
 

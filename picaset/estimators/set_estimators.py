@@ -482,13 +482,13 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         for index, elements in enumerate(read.sets):
             # The sample of a file is drawn by the weights, so they do not count again.
             sampled = isinstance(elements, SetFile)
-            values, one = (
+            values, element_weights = (
                 (sample_elements(read, index, FILE_SAMPLE, generator), None)
                 if sampled
                 else present_elements(read, index)
             )
             arrays.append(values)
-            weights.append(one)
+            weights.append(element_weights)
         return self._tensors(read, arrays, weights)
 
     def _tensors(
@@ -498,7 +498,10 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         sets = to_tensors(self._standardize(arrays), self._device())
         if read.weight_index is None:
             return sets, None
-        filled = [np.ones(len(array)) if one is None else one for array, one in zip(arrays, weights, strict=True)]
+        filled = [
+            np.ones(len(array)) if element_weights is None else element_weights
+            for array, element_weights in zip(arrays, weights, strict=True)
+        ]
         return sets, to_tensors(filled, self._device())
 
     def _network_outputs(self, read: SetList) -> Floats:
@@ -628,7 +631,7 @@ def read_ensemble(path: Path, *, caller: str) -> SetEnsemble:
 
 
 def read_labels(values: list[Any], dtype: str) -> NDArray[Any]:
-    """Return the classes in a file as an array; the length of a text is that of the text, whatever the file says."""
+    """Return the classes in a file as an array; string widths are computed from the values, not read from the file."""
     kind = np.dtype(dtype)
     if kind.kind == "O" and all(isinstance(value, str) for value in values):  # texts of a data frame
         return np.array(values, dtype=object)
@@ -727,9 +730,7 @@ def check_set_weights(values: Any, num_sets: int, *, caller: str) -> Floats | No
     if weights.shape != (num_sets,):
         raise ValueError(f"{caller}: expected a weight for each of {num_sets} sets; got shape {weights.shape}.")
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-        raise ValueError(
-            f"{caller}: sample_weight must contain finite numbers, none negative and not every weight zero."
-        )
+        raise ValueError(f"{caller}: sample_weight must contain non-negative finite numbers, at least one above zero.")
     return weights / weights.mean()
 
 
@@ -781,9 +782,9 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
         learning_rate: Learning rate of AdamW.
         weight_decay: Weight decay of AdamW.
         missing: ``"error"`` refuses NaN; ``"mean"`` replaces it by the mean of the feature in the training sets.
-        set_column: Column of a data frame that tells the set of a row.
-        weight_column: Column with the weight of each element, which counts as often as it says: an index, or a name
-            with a data frame.
+        set_column: Column of a data frame that identifies the set of each row.
+        weight_column: Column with the weight of each element: an index, or a name with a data frame. An element of
+            weight w counts as w copies.
         warm_start: With ``method="network"``, whether ``fit`` continues from the networks of the last fit.
         device: Device of the networks, such as ``"cuda"``; the CPU by default.
         verbose: Whether to show a progress bar.
@@ -904,7 +905,7 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
         read, labels = self._read_training(sets, y)
         if first:
             if classes is None:
-                raise ValueError("SetClassifier.partial_fit: classes, all labels that will occur, is needed at first.")
+                raise ValueError("SetClassifier.partial_fit: classes must list all labels in the first call; got None.")
             self.classes_, self.label_estimators_ = np.unique(np.asarray(classes)), []
         unknown = ~np.isin(labels, self.classes_)
         if unknown.any():
@@ -917,13 +918,13 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
     def predict_proba(self, sets: Any) -> Floats:
         """Return the probability of each class for every set; columns are in the order of ``classes_``."""
         if self.label_estimators_of(self):
-            return np.stack([one.predict_proba(sets)[:, 1] for one in self.label_estimators_], axis=1)
+            return np.stack([estimator.predict_proba(sets)[:, 1] for estimator in self.label_estimators_], axis=1)
         return np.exp(self._outputs(sets, method="predict_proba"))
 
     def decision_function(self, sets: Any) -> Floats:
         """Return the log-odds of the second class for every set, or the log-probabilities of more than two classes."""
         if self.label_estimators_of(self):
-            return np.stack([one.decision_function(sets) for one in self.label_estimators_], axis=1)
+            return np.stack([estimator.decision_function(sets) for estimator in self.label_estimators_], axis=1)
         logs = self._outputs(sets, method="decision_function")
         return logs[:, 1] - logs[:, 0] if len(self.classes_) == 2 else logs
 
@@ -935,7 +936,7 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
 
     def element_importance(self, sets: Any) -> list[Floats]:
         if self.label_estimators_of(self):
-            by_label = [one.element_importance(sets) for one in self.label_estimators_]
+            by_label = [estimator.element_importance(sets) for estimator in self.label_estimators_]
             return [np.mean(shares, axis=0) for shares in zip(*by_label, strict=True)]
         return SupervisedSetEstimator.element_importance(self, sets)
 
@@ -961,8 +962,8 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
             self.feature_names_in_ = cast(Any, first).feature_names_in_
         self.report_ = {
             f"label {index}, {name}": entry
-            for index, one in enumerate(estimators)
-            for name, entry in one.report_.items()
+            for index, estimator in enumerate(estimators)
+            for name, entry in estimator.report_.items()
         }
         return self
 
@@ -986,7 +987,7 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
         weights = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
         if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
             raise ValueError(
-                "SetClassifier.fit: class_weight must contain finite numbers, none negative and one above 0; "
+                "SetClassifier.fit: class_weight must contain non-negative finite numbers, at least one above zero; "
                 f"got {self.class_weight}."
             )
         return weights[codes] * (1.0 if set_weights is None else set_weights)
@@ -1008,8 +1009,8 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
         return SupervisedSetEstimator._restore_state(self, learned) | {"dim_out": len(self.classes_)}
 
     def _save_networks(self, directory: Path) -> None:
-        for index, one in enumerate(self.label_estimators_):
-            one.save(directory / f"label_{index}")
+        for index, estimator in enumerate(self.label_estimators_):
+            estimator.save(directory / f"label_{index}")
         if not self.label_estimators_:
             SupervisedSetEstimator._save_networks(self, directory)
 
@@ -1018,7 +1019,9 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
         self.label_estimators_ = [SetClassifier.load(directory / f"label_{index}") for index in range(count)]
         if not count:
             SupervisedSetEstimator._load_networks(self, directory, learned, sizes)
-        if any(one.label_estimators_ or one.n_features_in_ != self.n_features_in_ for one in self.label_estimators_):
+        if any(
+            label.label_estimators_ or label.n_features_in_ != self.n_features_in_ for label in self.label_estimators_
+        ):
             raise ValueError(f"{directory} holds the labels of another estimator than {FILE} describes.")
 
     def _predict_trial(self, elements: Floats) -> Any:
@@ -1055,9 +1058,9 @@ class SetRegressor(RegressorMixin, SupervisedSetEstimator):
         learning_rate: Learning rate of AdamW.
         weight_decay: Weight decay of AdamW.
         missing: ``"error"`` refuses NaN; ``"mean"`` replaces it by the mean of the feature in the training sets.
-        set_column: Column of a data frame that tells the set of a row.
-        weight_column: Column with the weight of each element, which counts as often as it says: an index, or a name
-            with a data frame.
+        set_column: Column of a data frame that identifies the set of each row.
+        weight_column: Column with the weight of each element: an index, or a name with a data frame. An element of
+            weight w counts as w copies.
         warm_start: With ``method="network"``, whether ``fit`` continues from the networks of the last fit.
         device: Device of the networks, such as ``"cuda"``; the CPU by default.
         verbose: Whether to show a progress bar.

@@ -60,7 +60,7 @@ class SetFeatures(TransformerMixin, BaseEstimator):
         return read
 
     def fit(self, sets: Any, y: Any = None) -> Any:
-        """Learn from the sets what the features need; ``y`` is ignored."""
+        """Fit the transformer to the sets; ``y`` is ignored."""
         return self.fit_list(self._read(sets, method="fit"))
 
     def transform(self, sets: Any) -> Floats:
@@ -103,8 +103,8 @@ def check_features(estimator: Any, read: SetList) -> None:
 class SetStatistics(SetFeatures):
     """Describe each set by statistics of its features, as one vector.
 
-    ``make_pipeline(SetStatistics(), SVC())`` classifies sets with two lines of scikit-learn. Elements with a weight
-    count as often as it says; sets in files are read once, in chunks.
+    ``make_pipeline(SetStatistics(), SVC())`` classifies sets with two lines of scikit-learn. An element of weight w
+    counts as w copies; sets in files are read once, in chunks.
 
     Args:
         statistics: Which statistics, in this order: ``"mean"``, ``"std"``, ``"skewness"``, ``"min"``, ``"max"``,
@@ -112,7 +112,7 @@ class SetStatistics(SetFeatures):
             of the number of elements, or of their total weight.
         quantiles: Probabilities of the quantiles. If a set is read in several chunks, they are those of a random
             sample of its elements.
-        set_column: Column of a data frame that tells the set of a row.
+        set_column: Column of a data frame that identifies the set of each row.
         weight_column: Column with the weight of each element: an index, or a name with a data frame.
 
     Attributes:
@@ -246,7 +246,7 @@ def thin(part: Summary, size: float, generator: np.random.Generator) -> tuple[Fl
 
 
 def weighted_quantiles(values: Floats, weights: Floats | None, probabilities: Sequence[float]) -> Floats:
-    """Return quantiles of each column, (quantiles, D); weights that are equal change nothing."""
+    """Return quantiles of each column, (quantiles, D); equal weights give ordinary quantiles."""
     if not len(values):
         return np.zeros((len(probabilities), values.shape[1]))
     if weights is None:
@@ -278,7 +278,7 @@ class SetMeanEmbedding(SetFeatures):
             squared distance of two elements.
         normalize: Whether to divide every embedding by its length.
         random_state: Seed, ``RandomState`` or None, as in scikit-learn.
-        set_column: Column of a data frame that tells the set of a row.
+        set_column: Column of a data frame that identifies the set of each row.
         weight_column: Column with the weight of each element: an index, or a name with a data frame.
 
     Attributes:
@@ -360,7 +360,7 @@ class SetVocabulary(SetFeatures):
     Args:
         n_words: Number of words, found by k-means in a sample of the elements.
         random_state: Seed, ``RandomState`` or None, as in scikit-learn.
-        set_column: Column of a data frame that tells the set of a row.
+        set_column: Column of a data frame that identifies the set of each row.
         weight_column: Column with the weight of each element: an index, or a name with a data frame.
 
     Attributes:

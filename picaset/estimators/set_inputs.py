@@ -231,7 +231,8 @@ def split_data_frame(
     if set_column is None or set_column not in columns:
         came = "set_column is None" if set_column is None else f"there is no column {set_column!r}"
         raise ValueError(
-            f"{caller}: a data frame needs set_column, the name of the column that tells the set of a row; {came}. "
+            f"{caller}: a data frame needs set_column, the name of the column that identifies the set of each row; "
+            f"{came}. "
             f"Its columns are {', '.join(columns)}."
         )
     names = [name for name in columns if name != set_column]

@@ -129,8 +129,8 @@ def apply_all(
 ) -> Float[Tensor, "S b O"]:
     """Return the outputs of all networks for the same sets."""
 
-    def apply(one: dict[str, Tensor]) -> Tensor:
-        return functional_call(module, one, (elements, *mask_and_weights(mask)))[:, 0]
+    def apply(network_parameters: dict[str, Tensor]) -> Tensor:
+        return functional_call(module, network_parameters, (elements, *mask_and_weights(mask)))[:, 0]
 
     return vmap(apply, randomness="different")(parameters)
 
@@ -145,8 +145,9 @@ def held_out_outputs(
 ) -> Float[Tensor, "S B O"]:
     """Return the outputs of each network for the sets held out for it, and zero for the others."""
 
-    def apply(one: dict[str, Tensor], indices: Tensor) -> Tensor:
-        return functional_call(module, one, (elements[indices], *mask_and_weights(mask[indices])))[:, 0]
+    def apply(network_parameters: dict[str, Tensor], indices: Tensor) -> Tensor:
+        inputs = (elements[indices], *mask_and_weights(mask[indices]))
+        return functional_call(module, network_parameters, inputs)[:, 0]
 
     count = int(held_out.sum(dim=1).max())
     order = held_out.int().argsort(dim=1, descending=True, stable=True)[:, :count]  # held-out sets first

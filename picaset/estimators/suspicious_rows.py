@@ -38,7 +38,7 @@ class SuspiciousRows:
         return sorted(entries, key=lambda entry: -entry["score"])
 
     def most_unusual_value(self, members: NDArray[np.int64], first: int) -> dict[str, Any]:
-        """Return the feature of a row that is furthest from the others of its set, and the range of most of these."""
+        """Return the feature in which a row is furthest from the others of its set, and the typical range of these."""
         values = self.groups.points[members]
         others = np.delete(values, first, axis=0) if len(values) > 1 else values
         low, middle, high = np.quantile(others, (0.1, 0.5, 0.9), axis=0)
@@ -47,7 +47,7 @@ class SuspiciousRows:
         return {"feature": self.groups.columns[column], "value": float(values[first, column]), "usual": usual}
 
     def notes(self) -> list[str]:
-        """Return what the user should know about the table."""
+        """Return remarks on the table for the user."""
         used = len(self.groups.rows)
         dropped, small = self.table.num_rows - used, sum(len(members) < MIN_SIZE for members in self.groups.members)
         ignored = [name for name in self.table.columns if name not in self.groups.columns]

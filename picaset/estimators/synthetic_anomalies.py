@@ -52,7 +52,7 @@ def swapped_examples(
 def plant_anomalies(
     sets: Sequence[NDArray[np.float64]], scores: Sequence[NDArray[np.float64]], *, generator: np.random.Generator
 ) -> tuple[list[NDArray[np.float64]], list[NDArray[np.bool_]]]:
-    """Replace the elements with the highest scores of each set by elements of other sets; return also where.
+    """Replace the elements with the highest scores of each set by elements of other sets; also return their positions.
 
     The anomalies that the sets already have are replaced as far as the scores find them, and so do not count against
     the detector that the scores are from.

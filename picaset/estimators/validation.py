@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from picaset.estimators.set_inputs import read_set_list
 from picaset.extras import require
-from picaset.files import shown
+from picaset.files import describe_value
 
 
 def from_scikit_learn(module: str, name: str) -> Any:
@@ -67,7 +67,7 @@ def available_device(device: Any) -> Any:
     try:
         torch.device(device)
     except (RuntimeError, TypeError):
-        raise ValueError(f"device must be one of PyTorch, such as 'cpu'; got {shown(device)}") from None
+        raise ValueError(f"device must be one of PyTorch, such as 'cpu'; got {describe_value(device)}") from None
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError):

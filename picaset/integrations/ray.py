@@ -6,7 +6,7 @@ CPU fold the blocks of their node. A dataset that is not is executed again in ev
 needs no memory for the set. Ray repeats the tasks of a worker that dies.
 
     from_dataset       the source of a dataset, with a choice of columns, or with a set for every key of a column
-    PicasoAggregate    one step of a PicasoPool as an aggregate of Ray, for groups without number
+    PicasoAggregate    one step of a PicasoPool as an aggregate of Ray, for any number of groups
     pool_groups        all steps of a PicasoPool, one aggregate each
 """
 
@@ -118,7 +118,7 @@ class RayDataset(Partitioned):
         return merge_serialized(merge, ray.get(results))
 
     def selected(self) -> Any:
-        """Return the dataset with the columns that a pass needs, so that files are read no further."""
+        """Return the dataset with the columns that a pass needs, so that other columns are not read."""
         columns, by = self.selection.columns, self.selection.by
         return self.dataset if columns is None else self.dataset.select_columns([*filter(None, [by]), *columns])
 

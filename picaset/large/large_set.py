@@ -52,7 +52,7 @@ POOL_CHUNK_FACTOR = 4
 
 @runtime_checkable
 class Reduction(Protocol):
-    """How the processes that share a set combine what each computes of its part."""
+    """Reduction over the processes that share a set."""
 
     shared: bool
     """Whether other processes hold parts of the set."""
@@ -148,14 +148,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Map:
-    """``function(elements, *inputs)``, applied to every chunk."""
+    """A function that is applied to every chunk, as ``function(elements, *inputs)``."""
 
     function: Callable[..., Tensor]
     inputs: tuple[Tensor, ...] = ()
     modules: tuple[nn.Module, ...] = ()
     """Modules whose parameters ``function`` uses."""
     costs: bool = True
-    """Whether it computes anything, so that caching its results may pay."""
+    """Whether the map has a cost, so that caching its results may save time."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ class LargeSet:
         base, derived = self.uncached(), other.uncached()
         added = derived.maps[len(base.maps) :]
         if derived.source is not base.source or derived.maps[: len(base.maps)] != base.maps:
-            raise ValueError("LargeSet.beside: the other set must be derived from this one by maps.")
+            raise ValueError("LargeSet.concatenate_features: the other set must be derived from this one by maps.")
 
         def concatenate(elements: Tensor, *inputs: Tensor) -> Tensor:
             remaining, mapped = iter(inputs), elements
@@ -461,7 +461,7 @@ class Collecting(torch.autograd.Function):
 
 
 class Differentiated(NamedTuple):
-    """Outputs of one chunk, and the gradients of the loss in them."""
+    """Outputs of one chunk, and the gradients of the loss with respect to them."""
 
     outputs: Sequence[Tensor]
     gradients: Sequence[Tensor]

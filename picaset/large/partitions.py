@@ -7,7 +7,7 @@ of the set, and the summaries merge in any order. An engine implements three met
     map_tables     a new dataset, in which every part has the column ``encoded``
     schema_width   the number of features of a dataset without elements
 
-What both need is here: parts as sources, errors as values, and the check that all passes read the same elements.
+Shared parts: parts as sources, errors as values, and the check that all passes read the same elements.
 """
 
 from abc import abstractmethod
@@ -30,7 +30,7 @@ Table = Mapping[str, NDArray[Any]]
 
 
 class Selection(NamedTuple):
-    """How a table is read as elements."""
+    """Selection of the columns of a table that are elements."""
 
     name: str
     """Name of the dataset in error messages."""
@@ -177,7 +177,7 @@ class Partitioned(Source):
 
     @abstractmethod
     def schema_width(self) -> int | None:
-        """Return the number of features of a dataset without elements, if its schema tells."""
+        """Return the number of features of a dataset without elements, if its schema defines it."""
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         raise TypeError(f"{CALLER}: the elements of {self.name} stay in their partitions; use LargeSet.fold and map.")

@@ -158,7 +158,7 @@ def _(operator: SoftKMeans, large: LargeSet) -> Tensor:
     for _ in range(operator.num_steps):
         state = softmax_state(large, Softmax(score), templates)
         mean = state.mean()
-        templates = (torch.where(state.seen(), mean, templates[:, None]) if operator.compete else mean)[:, 0]
+        templates = (torch.where(state.is_nonempty(), mean, templates[:, None]) if operator.compete else mean)[:, 0]
     return templates.to(operator.templates.dtype)
 
 
@@ -190,7 +190,10 @@ def _(operator: SlotAttention, large: LargeSet) -> Tensor:
 def _(operator: PicasoPool, large: LargeSet) -> Tensor:
     if type(operator).advance is not PicasoPool.advance:
         name = type(operator).__name__
-        raise TypeError(f"{name} cannot stream: its advance is its own, and no streaming rule is registered for it.")
+        raise TypeError(
+            f"{name} cannot stream: it overrides advance, and no streaming rule is registered for it; register one, as "
+            "picaset.large.rules describes."
+        )
     templates = operator.initial(large.sets)
     for step in range(operator.num_steps):
         templates = attend_large(operator.block(step), templates, large, operator.order)
@@ -300,8 +303,8 @@ def standardize(elements: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
 
 def place_of(large: LargeSet) -> ShiftAndScale:
     """Return the mean of a set and the root of its mean squared deviation over elements and features."""
-    # The place_of of canonicalize.py computes the deviations once and takes their maximum as unit. Here each of three
-    # passes computes them again, and that unit would take a fourth, so the unit is half of the bounding box.
+    # shift_and_scale of canonicalize.py computes the deviations once and takes their maximum as unit. Here each of
+    # three passes computes them again, and that unit would take a fourth, so the unit is half of the bounding box.
     # As there, deviations are measured from the middle of the bounding box, which carries no gradient.
     with torch.no_grad():
         (corners,) = large.fold(Maxima(signed_values)).sums  # (B, 1, 2 D)

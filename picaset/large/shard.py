@@ -196,7 +196,7 @@ AGREEMENT_HINTS = {
     "the number of sets": "Every rank has a part of each set; a rank without elements passes a tensor (B, 0, D).",
     "the number of features": "Pass elements of the same width on every rank.",
 }
-"""What all ranks must agree on, and what to do if they do not; ``model_digests`` has a row for each."""
+"""Properties that must agree on all ranks, with a hint for each; ``model_digests`` has a row for each."""
 
 
 def model_digests(module: nn.Module, num_sets: int, width: int | None) -> Tensor:

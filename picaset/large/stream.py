@@ -100,12 +100,12 @@ def stream_source(
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], LargeSet):  # pyright: ignore
         return result[0], deliver(result[1], sink)  # pyright: ignore[reportUnknownVariableType]
     if sink is not None:
-        raise ValueError(f"{CALLER}: {type(operator).__name__} returns no elements for a sink; call it without one.")
+        raise ValueError(f"{CALLER}: {type(operator).__name__} returns no elements; remove sink=... from the call.")
     return result  # pyright: ignore[reportUnknownVariableType]
 
 
 def check_deterministic(operator: nn.Module) -> None:
-    """Refuse modules that return something else when a chunk is computed again."""
+    """Reject modules whose results differ when a chunk is recomputed."""
     for module in operator.modules():
         random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0  # pyright: ignore[reportPrivateUsage]
         if module.training and (random or isinstance(module, nn.modules.batchnorm._BatchNorm)):  # pyright: ignore

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from picaset.checks import check_positive
+from picaset.files import describe_value
 from picaset.networks.set_networks import SetTransformer
 from picaset.pretrained import load_weights
 
@@ -88,9 +89,21 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         isinstance(name, str) and isinstance(value, Tensor) for name, value in cast(dict[Any, Any], content).items()
     ):
         raise ValueError(
-            f'from_authors_checkpoint: {path} must hold a state dict, or {{"state_dict": ...}}; got something else.'
+            f'from_authors_checkpoint: {path} must hold a state dict, or {{"state_dict": ...}}; got '
+            f"{describe_content(content)}."
         )
     return {name.removeprefix("module."): tensor for name, tensor in cast(dict[str, Tensor], content).items()}
+
+
+def describe_content(content: Any) -> str:
+    """Return the type of what a file holds instead of a state dict, or the first entry that is no tensor."""
+    if not isinstance(content, dict):
+        return f"a {type(content).__name__}"
+    entries = cast(dict[Any, Any], content).items()
+    name, value = next(
+        (name, value) for name, value in entries if not (isinstance(name, str) and isinstance(value, Tensor))
+    )
+    return f"a dict in which {describe_value(name)} is a {type(value).__name__}"
 
 
 def layers_of(part: str, weights: dict[str, Tensor], *, source: object) -> list[dict[str, Tensor]]:

@@ -151,10 +151,12 @@ def check_outputs(session: Any, module: nn.Module, example: tuple[Tensor, Tensor
     outputs = module(*example)
     expected = (outputs,) if isinstance(outputs, Tensor) else outputs
     inputs = {name: tensor.cpu().numpy() for name, tensor in zip(("elements", "mask"), example, strict=True)}
-    for name, values, wanted in zip(output_names(outputs), session.run(None, inputs), expected, strict=True):
-        values, wanted = torch.as_tensor(values), wanted.cpu()
-        difference = torch.where(values == wanted, 0.0, values - wanted).abs().max()  # scores may be -inf where absent
-        largest = float(wanted.nan_to_num(posinf=0.0, neginf=0.0).abs().max())
+    for name, values, targets in zip(output_names(outputs), session.run(None, inputs), expected, strict=True):
+        values, targets = torch.as_tensor(values), targets.cpu()
+        difference = (
+            torch.where(values == targets, 0.0, values - targets).abs().max()
+        )  # scores may be -inf where absent
+        largest = float(targets.nan_to_num(posinf=0.0, neginf=0.0).abs().max())
         if not difference <= TOLERANCE * max(1.0, largest):
             raise ValueError(f"ONNX Runtime gives another {name}; the largest difference is {float(difference):.2g}")
 

@@ -125,10 +125,10 @@ def largest_error(forward: Any, backward: Any, device: torch.device, dtype: torc
     mean, log = forward(queries, elements, weights)
     grad_elements = torch.empty_like(elements)
     grad_queries = backward(queries, elements, weights, mean, log, grad, grad_elements, accumulate=False)
-    found = (mean, grad_queries, grad_elements)
+    computed = (mean, grad_queries, grad_elements)
     return max(
         float((result.cpu().double() - right.detach()).abs().max() / right.detach().abs().max())
-        for result, right in zip(found, expected, strict=True)
+        for result, right in zip(computed, expected, strict=True)
     )
 
 
@@ -537,7 +537,7 @@ class AbsorbedSet:
 
     def finish(self, state: AttentionState) -> Float[Tensor, "B K D"]:
         """Return the heads from the state of the whole set."""
-        return self.project(state.mean().flatten(1, 2)) + self.value_bias() * state.seen()[:, 0, :1]
+        return self.project(state.mean().flatten(1, 2)) + self.value_bias() * state.is_nonempty()[:, 0, :1]
 
     def queries(self, queries: Float[Tensor, "B K D"]) -> Float[Tensor, "B M E"]:
         """Return the scaled queries of all heads, mapped to the space of the elements."""

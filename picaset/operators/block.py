@@ -285,8 +285,8 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         if not self.feed_forward:
             return normed
         last = torch.relu(self.last_layer(normed))
-        kept = attended if self.clean else normed
-        return normalize(self.last_norm, kept + last if self.residual else last, mask)
+        residual_input = attended if self.clean else normed
+        return normalize(self.last_norm, residual_input + last if self.residual else last, mask)
 
 
 def check_queries(block: MultiheadAttentionBlock, queries: Tensor, elements: Tensor) -> None:

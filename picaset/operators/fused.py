@@ -560,8 +560,10 @@ def differentiate_steps(ctx: Any, grads: list[Tensor | None]) -> Any:
     parameters, saved = rest[: ctx.count], rest[ctx.count :]
     need = ctx.needs_input_grad[1]
     grad = torch.zeros_like(saved[-1]) if grads[-1] is None else grads[-1].contiguous()
-    found = torch.ops.picaset.steps_backward(grad, queries, elements, mask, offsets, parameters, saved, *ctx.form, need)
-    return found[0], found[1] if need else None, None, None, found[2:], *[None] * len(ctx.form)
+    gradients = torch.ops.picaset.steps_backward(
+        grad, queries, elements, mask, offsets, parameters, saved, *ctx.form, need
+    )
+    return gradients[0], gradients[1] if need else None, None, None, gradients[2:], *[None] * len(ctx.form)
 
 
 def one_by_one(operator: Any) -> Any:

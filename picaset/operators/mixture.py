@@ -102,7 +102,7 @@ def em_step(
         variances = AttentionState.of(scores, squares, mask).mean().clamp(min=min_variance)
     log_counts = state.largest + state.total.log()  # log of the sum of responsibilities
     after = Mixture(means[:, :, 0], variances[:, :, 0], log_counts[:, :, 0, 0].log_softmax(dim=1))
-    nonempty = state.seen()[:, :1, 0]  # (B, 1, 1)
+    nonempty = state.is_nonempty()[:, :1, 0]  # (B, 1, 1)
     return Mixture(
         torch.where(nonempty, after.means, before.means).to(mixture.means.dtype),
         torch.where(nonempty, after.variances, before.variances).to(mixture.variances.dtype),

@@ -85,7 +85,7 @@ class SoftKMeans(CascadePool):
             state = AttentionState.of(scores, elements[:, None], mask)
         templates = state.mean()
         if self.compete:
-            templates = torch.where(state.seen(), templates, step.templates[:, None])
+            templates = torch.where(state.is_nonempty(), templates, step.templates[:, None])
         return CascadeStep(templates[:, 0], step.inputs, self.weights(scores, mask) if with_attention else None)
 
     def scores(self, templates: Float[Tensor, "B K D"], elements: Float[Tensor, "B N D"]) -> Float[Tensor, "B K N"]:

@@ -124,7 +124,7 @@ class AttentionState(NamedTuple):
         """Return the attention-weighted mean of the values; zero for no elements."""
         return self.weighted / torch.where(self.total == 0, 1.0, self.total)
 
-    def seen(self) -> Bool[Tensor, "B H K 1"]:
+    def is_nonempty(self) -> Bool[Tensor, "B H K 1"]:
         """Return whether the state contains any element."""
         return self.largest != -torch.inf
 

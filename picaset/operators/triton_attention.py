@@ -38,7 +38,7 @@ PROGRAMS_PER_PROCESSOR = 4
 
 
 class Parts(NamedTuple):
-    """How the rows of all sets are divided into parts."""
+    """Division of the rows of all sets into parts."""
 
     num_sets: int
     num_parts: int

@@ -24,7 +24,7 @@ REPLACED = "A newer request replaced this one."
 MAX_WAITING = 4000
 """Jobs that may wait in one worker."""
 MAX_PAGES = 1000
-"""Pages (times kinds of job) whose newest request a worker remembers."""
+"""Number of (page, kind of job) pairs whose latest request a worker remembers."""
 THREAD_PREFIX = "studio-"
 
 
@@ -216,7 +216,7 @@ class LazyData(Generic[Data]):
         """Return the data, however long loading takes."""
         return self.start().result()
 
-    def now(self) -> Data:
+    def get_if_ready(self) -> Data:
         """Return the data, or raise an error that asks to try again later."""
         future = self.future or self.start()
         if not future.done():

@@ -26,7 +26,7 @@ HTTP_PORT = 80
 REQUEST_SECONDS = 20.0
 """Time in which a client must have sent a whole request, or read a response; slower ones are disconnected."""
 MAX_FILES = 65_536
-"""Open files that the studio asks the system for, if it allows that many: one for each connection."""
+"""Limit of open files that the studio requests from the system; each connection uses one."""
 
 
 def serve(

@@ -22,7 +22,7 @@ from picaset.extras import require
 MISSING = {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none"}
 """Text that stands for a missing value, in lower case."""
 MISSING_SPELLINGS = sorted({spell(text) for text in MISSING for spell in (str, str.upper, str.title)} | {"NaN", "n/A"})
-"""How pyarrow, which compares exactly, is told of missing values."""
+"""Texts that pyarrow, which compares exactly, reads as missing values."""
 DELIMITERS = ",;\t|"
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
 GROUPED = {
@@ -50,7 +50,7 @@ class ByteFile(Protocol):
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a file are written."""
+    """Format of the rows of a file."""
 
     delimiter: str
     has_decimal_commas: bool
@@ -112,8 +112,8 @@ class CsvPart:
             blank = blank[is_blank(column[blank])]
             if len(blank) == 0:
                 return columns
-        kept = [any(map(str.strip, row)) for _, row in self.rows(blank=True) if len(row) == len(columns)]
-        return {name: column[np.array(kept, dtype=np.bool_)] for name, column in columns.items()}
+        is_nonblank = [any(map(str.strip, row)) for _, row in self.rows(blank=True) if len(row) == len(columns)]
+        return {name: column[np.array(is_nonblank, dtype=np.bool_)] for name, column in columns.items()}
 
     def raise_first_mistake(self) -> None:
         """Raise an error for the first row that does not fit the layout; return if there is none."""
@@ -285,11 +285,11 @@ def read_header(part: CsvPart) -> tuple[Layout, int]:
     if not names[0] and "index" not in names:
         names[0] = "index"  # as pandas writes it
     names = [name or f"column{index + 1}" for index, name in enumerate(names)]
-    seen = set[str]()
+    unique_names = set[str]()
     for index, name in enumerate(names):
-        if name in seen:
+        if name in unique_names:
             raise ValueError(f"{part.name}, line {line}: column {index + 1} must have a unique name; got {name!r}.")
-        seen.add(name)
+        unique_names.add(name)
     return replace(part.layout, names=names), line
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from picaset.checks import check_choice, check_positive
-from picaset.files import read_json, shown
+from picaset.files import describe_value, read_json
 from picaset.lab.data.folders import (
     MissingDataError,
     fingerprint,
@@ -106,7 +106,9 @@ def read_scene_file(path: Path) -> tuple[str, list[tuple[str, Float[np.ndarray, 
         where = f"{path}, scene {number}"
         name, objects = get_field(scene, "image_filename", where), get_field(scene, "objects", where)
         if not is_file_name(name):
-            raise ValueError(f"{where}: image_filename must be the name of a file, without a path; got {shown(name)}.")
+            raise ValueError(
+                f"{where}: image_filename must be the name of a file, without a path; got {describe_value(name)}."
+            )
         if name in named_slots:
             raise ValueError(f"{where}: {name} is listed twice.")
         count = len(cast(list[Any], objects)) if isinstance(objects, list) else 0
@@ -141,13 +143,14 @@ def read_object(description: Any, where: str) -> list[float]:
     numbers = cast(list[Any], coordinates) if isinstance(coordinates, list) else []
     if len(numbers) != 3 or not all(is_coordinate(number) for number in numbers):
         raise ValueError(
-            f"{where}: 3d_coords must be three numbers from {-EXTENT:g} to {EXTENT:g}; got {shown(coordinates)}."
+            f"{where}: 3d_coords must be three numbers from {-EXTENT:g} to {EXTENT:g}; got "
+            f"{describe_value(coordinates)}."
         )
     indices = list[float]()
     for name, values in PROPERTIES.items():
         value = get_field(description, name, where)
         if value not in values:
-            raise ValueError(f"{where}: {name} must be one of {', '.join(values)}; got {shown(value)}.")
+            raise ValueError(f"{where}: {name} must be one of {', '.join(values)}; got {describe_value(value)}.")
         indices.append(float(values.index(value)))
     return [1.0, *(float(number) for number in numbers), *indices]
 

@@ -93,7 +93,7 @@ def benchmark_sets(
 
 def seeded_generator(*numbers: int) -> torch.Generator:
     """Create a random number generator seeded by several integers."""
-    return torch.Generator().manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1))
+    return torch.Generator().manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def experiment(name: str, *, profile: Profile = "quick", seed: int = 0) -> Exper
         return known[name](profile, seed)
     points = announced()
     if ":" not in name:
-        check_known(name, [*known, *points], where="picaset experiments", what="experiment")
+        check_known(name, [*known, *points], where="picaset experiments", label="experiment")
     build: Any = import_from(points[name].value if name in points else name)
     built = build(profile, seed) if callable(build) else None
     if not isinstance(built, Experiment):

@@ -112,7 +112,7 @@ class SceneNetwork(PretrainedNetwork):
     @classmethod
     def upgrade(cls, config: dict[str, Any], weights: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Convert format version 1, where the arguments of all decoders were arguments of the network."""
-        check_known(config["decoder"], VERSION_1_DECODERS, where=cls.__name__, what="decoder")
+        check_known(config["decoder"], VERSION_1_DECODERS, where=cls.__name__, label="decoder")
         decoder, implied = VERSION_1_DECODERS[config["decoder"]]
         if config["decoder"] == "competing":
             for name, value in REMOVED_OPTIONS.items():

@@ -219,7 +219,9 @@ def read_baselines(folders: Sequence[Path], profile: str) -> list[dict[str, Any]
         if (path := folder / baselines_file(profile)).is_file():
             rows = read_value(read_json(path), Baselines, where=str(path), name="")["rows"]
             if any(len(row["moves"]) < len(SHIFTS) for row in rows):
-                raise ValueError(f"{path} must have scores for {len(SHIFTS)} shifts; remove it, and it is made again.")
+                raise ValueError(
+                    f"{path} must have scores for {len(SHIFTS)} shifts; remove it; it will be regenerated."
+                )
             return rows
     return []
 

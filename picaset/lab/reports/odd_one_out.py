@@ -89,7 +89,7 @@ def table_4(records: Sequence[Record], source: Source) -> Table | None:
         f"{title} ({data_of(runs)})",
         ["architecture", "parameters", "", "steps", "minutes", *METRICS.values()],
         cells,
-        [describe_setting(runs, source), describe_precision(runs), *answers(records, source)],
+        [describe_setting(runs, source), describe_precision(runs), *compare_claims(records, source)],
     )
 
 
@@ -146,7 +146,7 @@ def describe_precision(runs: Sequence[Record]) -> str:
     )
 
 
-def answers(records: Sequence[Record], source: Source) -> list[str]:
+def compare_claims(records: Sequence[Record], source: Source) -> list[str]:
     """Answer each question for which there are runs of both rows."""
     sentences = list[str]()
     for question, pairs in QUESTIONS.items():

@@ -23,13 +23,13 @@ class Reporter:
     """Table of the paper, as it is named on the command line: ``table2`` to ``table5``."""
     title: str
     text: str
-    """What the task is, in a sentence or two."""
+    """Description of the task, in a sentence or two."""
     result: Any
-    """Schema of the part of a run's result that tables and figures need."""
+    """Schema of the part of a run's result that tables and figures use."""
     build_tables: Callable[[Sequence[Record], Sequence[Path]], list[Table]]
-    """From runs of one profile, and the folders they were read from."""
+    """Builds the tables from the runs of one profile and the folders that they were read from."""
     draw_figures: Callable[[Sequence[Record], Path], Figures]
-    """From runs of one profile, and the folder to write to."""
+    """Draws the figures of the runs of one profile into a folder."""
 
 
 @dataclass(frozen=True)

@@ -304,7 +304,7 @@ def draw_predictions(
 
 
 def mark_objects(scenes: PredictedScenes, scene: int, picture: Any) -> list[tuple[str, str, str]]:
-    """Mark predictions and missed objects in the picture of a scene; return a sign, a colour and words for each."""
+    """Mark predictions and missed objects in the picture of a scene; return marker, colour and description of each."""
     lines, marks, aspect = list[tuple[str, str, str]](), scenes.marks, float(scenes.aspects[scene])
     for slot in range(marks.num_made(scene)):
         right = bool(marks.right[scene, slot])
@@ -363,7 +363,7 @@ def look_at_scenes(
     """Draw the predictions and the attention of a network for the first test scenes."""
     if category is not None:
         raise ValueError(f"a scene has objects of all kinds: leave the category out; got {category!r}.")
-    return draw_scenes(combine_predictions(task, task.shown(network)), folder, title=task.describe_data())
+    return draw_scenes(combine_predictions(task, task.figure_data(network)), folder, title=task.describe_data())
 
 
 def draw_scenes(scenes: PredictedScenes, folder: Path, *, title: str) -> Figures:

@@ -154,7 +154,7 @@ def claims_table(records: Sequence[Record]) -> Table | None:
 
 def count_verdicts(table: Table) -> str:
     """Summarize the table of claims in a sentence."""
-    verdicts = [row[VERDICT_COLUMN].found.split(":")[0] for row in table.rows]
+    verdicts = [row[VERDICT_COLUMN].measured.split(":")[0] for row in table.rows]
     counts = [f"{verdicts.count(verdict)} {words}" for verdict, words in VERDICTS.items() if verdict in verdicts]
     return f"of {len(verdicts)} claims, {', '.join(counts)}."
 

@@ -20,7 +20,7 @@ from picaset.terminal import printable
 class Cell:
     """One entry of a table: the measured value, and the published one if there is any."""
 
-    found: str
+    measured: str
     published: str = ""
     best: bool = False
 
@@ -54,9 +54,9 @@ class Table:
             entries = [
                 Text.assemble(f"{column}: " if column else "", styled(cell, before=" (", after=")"))
                 for column, cell in zip(self.columns[1:], cells, strict=True)
-                if cell.found
+                if cell.measured
             ]
-            line = Text.assemble((name.found, "underline"), " ", Text("; ").join(entries))
+            line = Text.assemble((name.measured, "underline"), " ", Text("; ").join(entries))
             console.print(Padding(line, (0, 0, 0, 2)))
 
     def markdown(self) -> str:
@@ -80,20 +80,20 @@ class Table:
         if not compared or len(self.rows) < 2:
             return ""
         ranked = sorted(zip(self.rows, marked, strict=True), key=lambda pair: -len(pair[1]))
-        counts = [f"{row[0].found} in {len(columns)}" for row, columns in ranked if columns]
+        counts = [f"{row[0].measured} in {len(columns)}" for row, columns in ranked if columns]
         counts[0] += f" of {compared} column{'s' * (compared > 1)}"
         return f"Highest mean: {', '.join(counts)}."
 
 
 def styled(cell: Cell, *, before: str, after: str = "") -> Text:
     """Format a cell for the terminal; the published value stands between two texts."""
-    found = Text(cell.found, style="bold" if cell.best else "")
-    return Text.assemble(found, (before + cell.published + after, "dim")) if cell.published else found
+    measured = Text(cell.measured, style="bold" if cell.best else "")
+    return Text.assemble(measured, (before + cell.published + after, "dim")) if cell.published else measured
 
 
 def to_markdown(cell: Cell) -> str:
-    found = escape_markdown(cell.found)
-    text = f"**{found}**" if cell.best else found
+    measured = escape_markdown(cell.measured)
+    text = f"**{measured}**" if cell.best else measured
     return f"{text} ({escape_markdown(cell.published)})" if cell.published else text
 
 
@@ -135,7 +135,7 @@ def score_cell(
 
     Example:
         >>> score_cell([0.5], published=0.45)
-        Cell(found='0.500', published='paper 0.450 (+0.050)', best=False)
+        Cell(measured='0.500', published='paper 0.450 (+0.050)', best=False)
     """
     mean = statistics.fmean(values)
     paper = ""

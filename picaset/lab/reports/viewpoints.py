@@ -100,11 +100,11 @@ def table_3(records: Sequence[Record], source: Source) -> Table | None:
         f"Table 3{' on the stand-in' * (source == 'toys')}: accuracy in percent at novel and at familiar viewpoints",
         ["architecture", "parameters", "", *headings, "training"],
         cells,
-        [*build_notes(runs, beside_paper=beside_paper), *answers(rows)],
+        [*build_notes(runs, beside_paper=beside_paper), *compare_claims(rows)],
     )
 
 
-def answers(rows: dict[str, Row]) -> list[str]:
+def compare_claims(rows: dict[str, Row]) -> list[str]:
     """Compare the pairs of ``CLAIMS`` at novel viewpoints, where both rows have runs."""
     sentences = list[str]()
     for first, second in CLAIMS:

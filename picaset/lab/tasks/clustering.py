@@ -108,7 +108,7 @@ class Clustering(Task):
         return {
             "moves": rows,
             "milliseconds_per_set": milliseconds_per_set(network, timed),
-            "shown": self.shown(network, like),
+            "shown": self.figure_data(network, like),
         }
 
     def describe_data(self) -> str:
@@ -122,15 +122,15 @@ class Clustering(Task):
             yield points.to(like), Mixture(*(part.to(like) for part in truth))
 
     @torch.no_grad()
-    def shown(self, network: nn.Module, like: Tensor) -> dict[str, Any]:
+    def figure_data(self, network: nn.Module, like: Tensor) -> dict[str, Any]:
         """Return predictions for a few test sets under every shift, and the attention of the cascade on the first."""
         points, _ = next(self.sets(NUM_SHOWN, like))
         predictions = {f"{shift:+d}": as_lists(network(Move(shift=shift).points(points))) for shift in SHIFTS}
-        shown: dict[str, Any] = {"predictions": predictions}
+        data: dict[str, Any] = {"predictions": predictions}
         if isinstance(network, MixtureNetwork) and "picaso" in self.network["pool"]:
             attention = network.trace(points[:1]).attention[:, 0].mean(dim=1)  # (L, K, N), averaged over heads
-            shown["attention"] = rounded(attention * points.shape[1], 2)
-        return shown
+            data["attention"] = rounded(attention * points.shape[1], 2)
+        return data
 
 
 @torch.no_grad()

@@ -37,7 +37,7 @@ def import_from(path: str) -> Any:
         raise ValueError(
             f"{path}: there is no module {error.name}; run this in its folder, or install its package."
         ) from None
-    check_known(name, [key for key in vars(module) if not key.startswith("_")], where=module_name, what="name")
+    check_known(name, [key for key in vars(module) if not key.startswith("_")], where=module_name, label="name")
     return getattr(module, name)
 
 

@@ -57,29 +57,31 @@ Objective = Literal["published", "reweighted", "likelihood"]
 
 
 def scene_loss(
-    predicted: Float[Tensor, "*L B K V"], wanted: Float[Tensor, "B K V"], *, objective: Objective = "published"
+    predicted: Float[Tensor, "*L B K V"], targets: Float[Tensor, "B K V"], *, objective: Objective = "published"
 ) -> Float[Tensor, ""]:
     """Return the cost of the cheapest assignment, summed over predictions, averaged over scenes and steps.
 
     Example:
-        >>> wanted = torch.rand(2, 10, 19)
-        >>> float(scene_loss(wanted.flip(1), wanted))
+        >>> targets = torch.rand(2, 10, 19)
+        >>> float(scene_loss(targets.flip(1), targets))
         0.0
     """
     check_choice(objective, ("published", "reweighted", "likelihood"), caller="scene_loss", name="objective")
-    for vectors in (predicted, wanted):
+    for vectors in (predicted, targets):
         check_vector_length(vectors, caller="scene_loss")
-    predicted, wanted = predicted.flatten(0, -3), wanted.expand_as(predicted).flatten(0, -3)
+    predicted, targets = predicted.flatten(0, -3), targets.expand_as(predicted).flatten(0, -3)
     check_numbers(predicted, caller="scene_loss", name="predictions")
-    cost = likelihood_cost(predicted, wanted) if objective == "likelihood" else huber_cost(predicted, wanted, objective)
+    cost = (
+        likelihood_cost(predicted, targets) if objective == "likelihood" else huber_cost(predicted, targets, objective)
+    )
     return cost.gather(2, assign(cost)[..., None]).sum(dim=(1, 2)).mean()
 
 
 def huber_cost(
-    predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B K V"], objective: Objective
+    predicted: Float[Tensor, "B K V"], targets: Float[Tensor, "B K V"], objective: Objective
 ) -> Float[Tensor, "B K K"]:
     """Return the Huber loss between each prediction and each object, averaged over features."""
-    difference = predicted[:, :, None] - wanted[:, None]  # (B, K, K, V)
+    difference = predicted[:, :, None] - targets[:, None]  # (B, K, K, V)
     if objective == "reweighted":
         scale = torch.ones_like(difference[0, 0, 0])
         scale[COORDINATES] = 2 * EXTENT
@@ -87,10 +89,10 @@ def huber_cost(
     return huber_loss(difference, torch.zeros_like(difference), reduction="none").mean(dim=-1)
 
 
-def likelihood_cost(predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B K V"]) -> Float[Tensor, "B K K"]:
+def likelihood_cost(predicted: Float[Tensor, "B K V"], targets: Float[Tensor, "B K V"]) -> Float[Tensor, "B K K"]:
     """Return the negative log-likelihood of each object under each prediction; without an object, of presence alone."""
-    shape = (*predicted.shape[:2], *wanted.shape[1:])
-    ours, theirs = predicted[:, :, None].expand(shape), wanted[:, None].expand(shape)
+    shape = (*predicted.shape[:2], *targets.shape[1:])
+    ours, theirs = predicted[:, :, None].expand(shape), targets[:, None].expand(shape)
     presence, properties = (
         binary_cross_entropy(ours[..., part], theirs[..., part], reduction="none")
         for part in (PRESENCE, PROPERTY_VALUES)

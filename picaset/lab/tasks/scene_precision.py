@@ -26,12 +26,12 @@ class ScenePrecision(Metric):
 
     Shapes:
         predicted  (B, K, 19)    vectors; the first feature is the presence
-        wanted     (B, M, 19)    vectors; zeros where there is no object
+        targets    (B, M, 19)    vectors; zeros where there is no object
         compute    (T,)          between 0 and 1
 
     Example:
-        >>> metric, wanted = ScenePrecision(), torch.rand(3, 10, 19).round()
-        >>> metric.update(wanted, wanted)
+        >>> metric, targets = ScenePrecision(), torch.rand(3, 10, 19).round()
+        >>> metric.update(targets, targets)
         >>> metric.compute().shape
         torch.Size([5])
     """
@@ -50,8 +50,8 @@ class ScenePrecision(Metric):
         add("right", default=[], dist_reduce_fx="cat")
         add("num_objects", default=torch.tensor(0), dist_reduce_fx="sum")
 
-    def update(self, predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B M V"]) -> None:
-        (predictions, _), objects = ranked(predicted), from_vectors(wanted)
+    def update(self, predicted: Float[Tensor, "B K V"], targets: Float[Tensor, "B M V"]) -> None:
+        (predictions, _), objects = ranked(predicted), from_vectors(targets)
         right, _ = match_objects(predictions, objects, torch.tensor(self.thresholds, device=predicted.device))
         self.presence.append(predictions.presence.flatten())
         self.right.append(right.flatten(0, 1))

@@ -112,25 +112,25 @@ def predict(
     return torch.cat([network(batch, num_steps=num_steps).cpu() for batch in batches])
 
 
-def precisions(predicted: Float[Tensor, "B K V"], wanted: Float[Tensor, "B K V"]) -> dict[str, float]:
+def precisions(predicted: Float[Tensor, "B K V"], targets: Float[Tensor, "B K V"]) -> dict[str, float]:
     """Return average precision, from 0 to 1, by threshold."""
     require("torchmetrics", extra="experiments", purpose="measuring average precision")
     from picaset.lab.tasks.scene_precision import ScenePrecision
 
     metric = ScenePrecision()
-    metric.update(predicted, wanted)
+    metric.update(predicted, targets)
     return {f"{threshold:g}": float(value) for threshold, value in zip(THRESHOLDS, metric.compute(), strict=True)}
 
 
 def by_steps(
-    network: SceneNetwork, images: UInt8[Tensor, "B 3 S S"], wanted: Float[Tensor, "B K V"]
+    network: SceneNetwork, images: UInt8[Tensor, "B 3 S S"], targets: Float[Tensor, "B K V"]
 ) -> list[dict[str, Any]]:
     """Return average precision for several numbers of steps at test time; empty for a decoder without steps."""
     if isinstance(network.decoder, AttentionDecoder):
         return []
     numbers = DESCENT_STEPS if isinstance(network.decoder, DescentDecoder) else STEPS
     return [
-        {"steps": steps, "average_precision": precisions(predict(network, images, num_steps=steps), wanted)}
+        {"steps": steps, "average_precision": precisions(predict(network, images, num_steps=steps), targets)}
         for steps in numbers
     ]
 

@@ -103,8 +103,8 @@ class SceneObjects(Task):
 
     def examples(self, part: ScenePart, chosen: Int[np.ndarray, " B"]) -> tuple[Tensor, Tensor]:
         """Return images and the vectors of their objects."""
-        images, wanted = np.asarray(self.scenes(part).images[chosen]), wanted_vectors(self, part)
-        return torch.as_tensor(images).movedim(-1, -3), wanted[torch.as_tensor(chosen)]
+        images, targets = np.asarray(self.scenes(part).images[chosen]), target_vectors(self, part)
+        return torch.as_tensor(images).movedim(-1, -3), targets[torch.as_tensor(chosen)]
 
     def whole(self, part: ScenePart) -> tuple[Tensor, Tensor]:
         return self.examples(part, np.array(self.numbers(part)))
@@ -114,27 +114,27 @@ class SceneObjects(Task):
         return self.examples("train", chosen.numpy())
 
     def loss(self, network: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        images, wanted = batch
-        return scene_loss(network(images, every_step=self.every_step), wanted, objective=self.objective)
+        images, targets = batch
+        return scene_loss(network(images, every_step=self.every_step), targets, objective=self.objective)
 
     def score(self, network: nn.Module) -> dict[str, float]:
-        images, wanted = self.whole("validation")
-        values = precisions(predict(network, images, num_steps=self.test_steps), wanted)
+        images, targets = self.whole("validation")
+        values = precisions(predict(network, images, num_steps=self.test_steps), targets)
         return {"score": sum(values.values()) / len(values), **{f"ap_{name}": value for name, value in values.items()}}
 
     def evaluate(self, network: nn.Module) -> dict[str, Any]:
         assert isinstance(network, SceneNetwork)
-        images, wanted = self.whole("test")
+        images, targets = self.whole("test")
         few = self.num_scored_scenes
         return {
             "data": self.describe_data(),
-            "average_precision": precisions(predict(network, images, num_steps=self.test_steps), wanted),
-            "by_steps": by_steps(network, images[:few], wanted[:few]),
+            "average_precision": precisions(predict(network, images, num_steps=self.test_steps), targets),
+            "by_steps": by_steps(network, images[:few], targets[:few]),
             "milliseconds_per_image": milliseconds_per_image(network, images, num_steps=self.test_steps),
-            "shown": self.shown(network),
+            "shown": self.figure_data(network),
         }
 
-    def shown(self, network: SceneNetwork) -> dict[str, Any]:
+    def figure_data(self, network: SceneNetwork) -> dict[str, Any]:
         """Return predictions for the first test scenes and the attention in two of them, for the figures."""
         images, _ = self.examples("test", np.arange(min(NUM_SHOWN, len(self.numbers("test")))))
         return {
@@ -155,7 +155,7 @@ class SceneObjects(Task):
 
 
 @lru_cache(maxsize=4)
-def wanted_vectors(task: SceneObjects, part: ScenePart) -> Tensor:
+def target_vectors(task: SceneObjects, part: ScenePart) -> Tensor:
     """Return the vectors of the objects of all scenes of a part."""
     scenes = task.scenes(part)
     present, coordinates, properties = map(torch.as_tensor, (scenes.present, scenes.coordinates, scenes.properties))

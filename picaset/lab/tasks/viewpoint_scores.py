@@ -64,7 +64,7 @@ MAX_MOVED = 12_000
 
 @dataclass(frozen=True)
 class Look:
-    """How test images are presented to a network."""
+    """Presentation of test images to a network."""
 
     bag: bool
     """Whether the input is a set of patches without positions."""
@@ -75,7 +75,7 @@ class Look:
     mirror: bool = False
     """Whether mirrored crops are averaged too."""
     normalization: Normalization = "image"
-    """How grey values are normalized."""
+    """Normalization of grey values."""
 
     def offsets(self) -> list[tuple[int, int]]:
         """Return the offsets of the averaged crops, the centre first."""

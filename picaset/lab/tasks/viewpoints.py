@@ -120,7 +120,7 @@ class Viewpoints(Task):
             crops = torch.where(mirrored[chosen, None, None, None], crops.flip(3), crops)
         low, high = MARGINS
         margin = low + (high - low) * min(1.0, 2 * progress)
-        return self.shown(crops), labels[chosen], torch.full((num_examples,), margin)
+        return self.network_input(crops), labels[chosen], torch.full((num_examples,), margin)
 
     def loss(self, network: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         inputs, labels, margin = batch
@@ -171,7 +171,7 @@ class Viewpoints(Task):
             normalization=self.normalization,
         )
 
-    def shown(self, crops: Float[Tensor, "B C P P"]) -> Tensor:
+    def network_input(self, crops: Float[Tensor, "B C P P"]) -> Tensor:
         """Return crops as inputs of the network: a set of patches, or the image."""
         return patches(crops) if self.bag else crops
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from picaset.files import check_known, check_name, from_json, read_json, shown, to_json
+from picaset.files import check_known, check_name, describe_value, from_json, read_json, to_json
 from picaset.lab.tasks import TASKS, kind_of
 from picaset.lab.tasks.plugins import UnknownTask, find_plugin_task
 from picaset.lab.tasks.task import Task
@@ -23,7 +23,7 @@ Precision = Literal["32-true", "bf16-mixed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """How a task is trained."""
+    """Settings of training."""
 
     steps: int = 50_000
     """Number of optimizer steps."""
@@ -79,12 +79,12 @@ class Experiment:
     def __post_init__(self) -> None:
         """Check the names, which become the name of a folder, and the magnitude of the task's numbers."""
         check_name(self.name, where="experiment")
-        check_name(self.profile, where="experiment", what="profile")
+        check_name(self.profile, where="experiment", label="profile")
         for setting in fields(self.task):
             value = getattr(self.task, setting.name)
             numbers = cast(tuple[Any, ...], value if isinstance(value, tuple) else (value,))
             if any(isinstance(number, int) and abs(number) > LARGEST for number in numbers):
-                raise ValueError(f"{setting.name} must be at most {LARGEST}; got {shown(value)}.")
+                raise ValueError(f"{setting.name} must be at most {LARGEST}; got {describe_value(value)}.")
 
     @property
     def kind(self) -> str:
@@ -111,22 +111,22 @@ class Experiment:
         version = settings.get("format_version", 1)
         if version not in range(1, FORMAT_VERSION + 1):
             raise ValueError(
-                f"{where} has format version {shown(version)}; this picaset reads versions 1 to {FORMAT_VERSION}. "
-                "Install the picaset that wrote it."
+                f"{where} has format version {describe_value(version)}; this picaset reads versions 1 to "
+                f"{FORMAT_VERSION}. Install the picaset that wrote it."
             )
         fields = ("format", "format_version", "name", "profile", "kind", "task", "training")
         for name in settings:
-            check_known(name, fields, where=where, what="field")
+            check_known(name, fields, where=where, label="field")
         for name in fields:
             if name not in settings and name != "format_version":
                 raise ValueError(f"{where}: the field {name!r} is missing.")
         for name in ("name", "profile", "kind"):
             if not isinstance(settings[name], str):
-                raise ValueError(f"{where}: {name} must be a text; got {shown(settings[name])}.")
+                raise ValueError(f"{where}: {name} must be a text; got {describe_value(settings[name])}.")
         kind, described = settings["kind"], settings["task"]
         task = find_plugin_task(kind) if ":" in kind else TASKS.get(kind)
         if ":" not in kind:
-            check_known(kind, TASKS, where=where, what="task")
+            check_known(kind, TASKS, where=where, label="task")
         if task is None:
             task, described = UnknownTask, {"kind": kind, "settings": described}
         if version == 1 and isinstance(described, dict):

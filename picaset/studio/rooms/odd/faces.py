@@ -76,7 +76,7 @@ class Kind(StrEnum):
 
 
 class OddOptions(BaseModel):
-    """What can be chosen in the room."""
+    """Options of the room."""
 
     sources: list[Option]
     models: list[Option]

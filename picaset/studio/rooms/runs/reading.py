@@ -248,9 +248,9 @@ def to_response(table: Any, *, mark_best: bool) -> PaperTable:
         columns=list(table.columns),
         rows=[
             [
-                row_name(cell.found)
+                row_name(cell.measured)
                 if column == 0
-                else TableCell(measured=cell.found, published=cell.published, best=cell.best and mark_best)
+                else TableCell(measured=cell.measured, published=cell.published, best=cell.best and mark_best)
                 for column, cell in enumerate(row)
             ]
             for row in table.rows

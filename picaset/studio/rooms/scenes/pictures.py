@@ -82,7 +82,7 @@ class NetworkOption(Option):
 
 
 class SceneOptions(BaseModel):
-    """What can be chosen in the room."""
+    """Options of the room."""
 
     sources: list[Option]
     models: list[NetworkOption]
@@ -210,7 +210,7 @@ class SceneImages:
     def find_clevr(self, seed: int, objects: int | None, size: int) -> tuple[Scenes, int]:
         """Return CLEVR's scenes and the index of one with this number of objects."""
         self.check_clevr()
-        scenes = self.clevr[size].now()
+        scenes = self.clevr[size].get_if_ready()
         counts = scenes.present.sum(axis=1)
         indices = np.flatnonzero(counts == objects) if objects is not None else np.arange(len(scenes))
         if len(indices) == 0:

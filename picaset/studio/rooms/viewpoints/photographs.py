@@ -126,7 +126,7 @@ class NetworkOption(Option):
 
 
 class ViewOptions(BaseModel):
-    """What can be chosen in the room."""
+    """Options of the room."""
 
     sources: list[SourceOption]
     models: list[NetworkOption]
@@ -242,7 +242,7 @@ class ViewImages:
                 422,
                 f"smallNORB has an image every 20 degrees of azimuth; got {10 * labels[3]}. Choose a multiple of 20.",
             )
-        for views in photographs.now():
+        for views in photographs.get_if_ready():
             matches = [getattr(views, name) == label for name, label in zip(LABELS, labels, strict=True)]
             indices = torch.stack(matches).all(dim=0).nonzero()
             if len(indices):
