@@ -16,21 +16,24 @@ shift of the mean, a digit among digits. Regression: three generated tasks. Rows
 Expected: SetClassifier has the highest mean AUROC, and is within 0.02 or one paired standard error of the best row on
 every task. Every row chooses what it chooses (epoch, member weights) by inner validation on the training folds.
 
-    python -m benchmarks.bags --folder bags --repeats 5 --folds 10
-    python -m benchmarks.bags --folder bags --repeats 1 --folds 5 --tasks witness digits --rows SetClassifier
-    python -m benchmarks.bags --folder bags --table
+    python -m benchmarks.bags --record bags.jsonl --repeats 5 --folds 10
+    python -m benchmarks.bags --record bags.jsonl --repeats 1 --folds 5 --tasks witness digits --rows SetClassifier
+    python -m benchmarks.bags --record results/bags__epyc-1-thread__2026-11.jsonl --table
 
-Every fit appends one line to ``FOLDER/bags.jsonl``; fits that are in the file are skipped, so the command may be
-stopped and started again. Uses one thread. Prints the tables, then one JSON line; commit it under ``results/``.
+Every fit appends one line to the record, with the commit of the estimators; fits that are in the record are skipped, so
+the command may be stopped and started again, also on another machine. A record of another commit is neither continued
+nor summarized without ``--mix-commits``. Uses one thread. Prints the tables, then one JSON line.
 """
 
 import argparse
 import json
 import os
+import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +66,9 @@ PUBLISHED = {
     "DSMIL (epoch chosen by the test fold)": {"elephant": 0.925, "fox": 0.729},
 }
 """Published accuracies, for comparison of accuracy only; several choose the epoch or the threshold by the test fold."""
+
+CODE = ("picaset/estimators", "picaset/networks", "picaset/operators")
+"""What the fits depend on: the record names the last commit that changed it."""
 
 Bags = list[np.ndarray]
 
@@ -121,10 +127,10 @@ def generate(name: str, *, seed: int = 0, num_bags: int = NUM_BAGS) -> tuple[Bag
     return [generator.permutation(bag) for bag in bags], labels
 
 
-def generate_regression(name: str) -> tuple[Bags, np.ndarray]:
+def generate_regression(name: str, *, seed: int = 1, num_bags: int = NUM_BAGS) -> tuple[Bags, np.ndarray]:
     """Draw the bags and targets of a regression task."""
-    generator = np.random.default_rng([1, sum(map(ord, name))])
-    sizes = generator.integers(5, 20, size=NUM_BAGS)
+    generator = np.random.default_rng([seed, sum(map(ord, name))])
+    sizes = generator.integers(5, 20, size=num_bags)
     if name == "digit mean":
         images, digits = load_digits(return_X_y=True)
         rows = [generator.choice(len(digits), size, replace=False) for size in sizes]
@@ -133,7 +139,7 @@ def generate_regression(name: str) -> tuple[Bags, np.ndarray]:
     bags = [generator.normal(size=(size, 6)) * generator.uniform(0.5, 2) for size in sizes]
     projected = [bag @ vector for bag in bags]
     summary: Callable[[np.ndarray], float] = np.max if name == "largest" else np.std
-    return bags, np.array([summary(values) for values in projected]) + 0.05 * generator.normal(size=NUM_BAGS)
+    return bags, np.array([summary(values) for values in projected]) + 0.05 * generator.normal(size=num_bags)
 
 
 @cache
@@ -257,22 +263,21 @@ def measure(task: str, row: str, repeat: int, fold: int, num_folds: int) -> dict
     estimator = (REGRESSORS if regression else CLASSIFIERS)[row](repeat)
     began = time.process_time()
     estimator.fit(training_inputs, targets[training])
-    entry: dict[str, Any] = {"seconds": time.process_time() - began}
+    entry: dict[str, Any] = {"seconds": round(time.process_time() - began, 3)}
+    if row in ("SetClassifier", "SetRegressor"):
+        entry["weights"] = {name: round(values["weight"], 3) for name, values in estimator.report_.items()}
     if regression:
-        return entry | {"r2": float(r2_score(targets[test], estimator.predict(test_inputs)))}
+        return entry | {"r2": round(float(r2_score(targets[test], estimator.predict(test_inputs))), 6)}
     if hasattr(estimator, "decision_function"):
         scores = estimator.decision_function(test_inputs)
         predicted = (scores > 0).astype(int)
     else:
         scores = estimator.predict_proba(test_inputs)[:, 1]
         predicted = (scores > 0.5).astype(int)
-    entry |= {
-        "auroc": float(roc_auc_score(targets[test], scores)),
-        "accuracy": float(accuracy_score(targets[test], predicted)),
+    return entry | {
+        "auroc": round(float(roc_auc_score(targets[test], scores)), 6),
+        "accuracy": round(float(accuracy_score(targets[test], predicted)), 6),
     }
-    if row == "SetClassifier":
-        entry["weights"] = {name: round(values["weight"], 3) for name, values in estimator.report_.items()}
-    return entry
 
 
 def read_results(path: Path) -> dict[tuple[str, str, int, int, int], dict[str, Any]]:
@@ -285,6 +290,70 @@ def read_results(path: Path) -> dict[tuple[str, str, int, int, int], dict[str, A
             continue
         results[tuple(entry[key] for key in ("task", "row", "folds", "repeat", "fold"))] = entry
     return results
+
+
+def code_commit() -> str:
+    """Return the last commit of the code that is measured, with a plus sign if files differ from it."""
+    root = Path(__file__).parent.parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments, "--", *CODE], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    return git("log", "-1", "--format=%h") + ("+" if git("status", "--porcelain") else "")
+
+
+def check_commits(entries: Iterable[dict[str, Any]], commit: str, *, path: Path) -> None:
+    """Raise unless all fits of a record are of one commit."""
+    others = sorted({str(entry.get("commit", "an unknown one")) for entry in entries} - {commit})
+    if others:
+        raise SystemExit(
+            f"{path} has fits of the commit {', '.join(others)}; expected {commit}. Use another record, or pass "
+            "--mix-commits if the changes between them do not matter."
+        )
+
+
+def print_comparison(
+    scores: dict[tuple[str, str], dict[tuple[int, int], dict[str, Any]]],
+    tasks: Sequence[str],
+    rows: Iterable[str],
+    *,
+    metric: str,
+    ours: str,
+) -> None:
+    """Print how our row compares with the others, on the folds that both have."""
+
+    def differences(task: str, row: str) -> list[float]:
+        mine, theirs = scores[task, ours], scores[task, row]
+        return [mine[key][metric] - theirs[key][metric] for key in sorted(mine.keys() & theirs.keys())]
+
+    by_task = {task: {row: values for row in rows if (values := differences(task, row))} for task in tasks}
+    by_task = {task: compared for task, compared in by_task.items() if len(compared) > 1}
+    print(f"{ours} against the best row of each task: difference (paired standard error)")
+    below = list[str]()
+    for task, compared in by_task.items():
+        best = min(compared, key=lambda row: float(np.mean(compared[row])))
+        values = compared[best]
+        error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+        reached = np.mean(values) >= -max(0.02, error)
+        below += [] if reached else [task]
+        print(
+            f"  {task:20} {np.mean(values):+.3f} ({error:.3f}) to {best}, {len(values)} folds"
+            + ("" if reached else "  BELOW")
+        )
+    print(f"within 0.02 or one paired standard error on every task: {'FAIL' if below else 'PASS'} {', '.join(below)}")
+    means = {
+        row: (float(np.mean(gains)), len(gains))
+        for row in rows
+        if row != ours
+        and (gains := [float(np.mean(compared[row])) for compared in by_task.values() if row in compared])
+    }
+    print(f"{ours} against each row: mean difference over the tasks that both have")
+    for row, (gain, count) in means.items():
+        print(f"  {row:34} {gain:+.3f}  {count} tasks")
+    highest = all(gain >= 0 for gain, _ in means.values())
+    print(f"highest mean {metric} of all rows: {'PASS' if highest else 'FAIL'}")
 
 
 def print_tables(entries: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
@@ -328,43 +397,39 @@ def print_tables(entries: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
         for row in rows:
             seconds = [[entry["seconds"] for entry in scores[task, row].values()] for task in tasks]
             print(f"{row:34}" + "".join(f"{np.median(v):14.2f}" if v else f"{'-':>14}" for v in seconds))
-        print(f"{ours} against the best row of each task: difference (paired standard error)")
-        for task in tasks:
-            means = {row: np.mean([entry[metric] for entry in scores[task, row].values()] or [-1]) for row in rows}
-            best = max(means, key=lambda row: means[row])
-            shared = sorted(scores[task, ours].keys() & scores[task, best].keys())
-            if shared:
-                differences = [scores[task, ours][key][metric] - scores[task, best][key][metric] for key in shared]
-                error = np.std(differences, ddof=1) / np.sqrt(len(shared)) if len(shared) > 1 else 0.0
-                reached = np.mean(differences) >= -max(0.02, error)
-                print(f"  {task:20} {np.mean(differences):+.3f} ({error:.3f}) to {best}{'' if reached else '  BELOW'}")
+        print_comparison(scores, tasks, rows, metric=metric, ours=ours)
     return summary
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="where bags.jsonl is written")
+    parser.add_argument("--record", type=Path, required=True, help="file with one line for each fit")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--folds", type=int, default=10)
     parser.add_argument("--tasks", nargs="+", default=[*GIVEN, *GENERATED, *REGRESSION])
     parser.add_argument("--rows", nargs="+", default=[*CLASSIFIERS, *REGRESSORS])
     parser.add_argument("--table", action="store_true", help="print the tables of the finished fits only")
+    parser.add_argument("--mix-commits", action="store_true", help="accept a record with fits of several commits")
     arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    path = arguments.folder / "bags.jsonl"
+    path = arguments.record
+    path.parent.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    results = read_results(path)
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # imports a compiler, which is not part of the first fit
+    results, commit = read_results(path), code_commit()
+    if not arguments.mix_commits:
+        recorded = next(iter(results.values()), {}).get("commit", "an unknown one")
+        check_commits(results.values(), recorded if arguments.table else commit, path=path)
     with threadpool_limits(1):
-        for repeat in range(0 if arguments.table else arguments.repeats):
-            for task in arguments.tasks:
-                for row in REGRESSORS if task in REGRESSION else CLASSIFIERS:
-                    for fold in range(arguments.folds if row in arguments.rows else 0):
-                        key = (task, row, arguments.folds, repeat, fold)
-                        if key in results:
-                            continue
-                        named = dict(zip(("task", "row", "folds", "repeat", "fold"), key, strict=True))
-                        results[key] = named | measure(task, row, repeat, fold, arguments.folds)
-                        with path.open("a") as file:
-                            file.write(json.dumps(results[key]) + "\n")
+        folds = product(range(0 if arguments.table else arguments.repeats), range(arguments.folds))
+        # The folds outside, so that an unfinished record has as many of every task.
+        for (repeat, fold), task in product(folds, arguments.tasks):
+            for row in REGRESSORS if task in REGRESSION else CLASSIFIERS:
+                key = (task, row, arguments.folds, repeat, fold)
+                if key in results or row not in arguments.rows:
+                    continue
+                named = dict(zip(("task", "row", "folds", "repeat", "fold"), key, strict=True))
+                results[key] = named | {"commit": commit} | measure(task, row, repeat, fold, arguments.folds)
+                with path.open("a") as file:
+                    file.write(json.dumps(results[key]) + "\n")
     entries = [entry for key, entry in results.items() if key[0] in arguments.tasks and key[2] == arguments.folds]
     record("bags", print_tables(entries), machine_limits())

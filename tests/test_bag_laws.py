@@ -1,61 +1,18 @@
 """Laws of multiple-instance learning: what a model of bags must not do, whatever its data.
 
 Under the standard assumption a bag is positive if and only if it holds a positive element, so that adding elements can
-only turn a negative bag positive. Raff and Holt ("Reproducibility in Multiple Instance Learning: A Case For
-Algorithmic Unit Tests", 2023, arXiv 2310.17867) train models on data in which violating the assumption pays, and test
-them where it does not; a model that cannot violate it keeps an AUROC above one half. Their three tests, after the
-paper, with our own sizes:
-
-    presence            negative training bags hold a conspicuous element; positive test bags do
-    two concepts        the same, and a bag is positive if it holds elements of two kinds
-    false frequency     in training, positive bags hold more of one kind; in the test, negative bags do
+only turn a negative bag positive. ``benchmarks/bag_laws.py`` has the three tests of Raff and Holt (2023), in which a
+model that cannot violate the assumption keeps an AUROC above one half, for all pools.
 
 The pool ``"witness"`` cannot violate the standard assumption, by construction. It passes the first test; the tests of
 two concepts are outside what one score per element can express, so no pool is claimed to pass them.
 """
 
-import numpy as np
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
 
-from picaset import SetClassifier
+from benchmarks.bag_laws import DIM, auroc
 from picaset.networks.set_predictor import POOLS, SetPredictor
-
-DIM = 4
-CONCEPT, OTHER, POISON = 3.0 * np.eye(DIM)[0], 3.0 * np.eye(DIM)[1], -8.0 * np.eye(DIM)[2]
-
-
-def bags_with(kinds: list[list[np.ndarray]], count: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Draw bags of noise, in each of which the first elements are shifted by the kinds of one of the lists."""
-    bags = list[np.ndarray]()
-    for index in range(count):
-        bag = generator.normal(size=(generator.integers(8, 14), DIM))
-        for row, shift in enumerate(kinds[index % len(kinds)]):
-            bag[row] += shift
-        bags.append(bag)
-    return bags
-
-
-def auroc(pool: str, test: str) -> float:
-    """Train on one distribution of bags and return the area under the ROC curve on the other."""
-    generator = np.random.default_rng(0)
-    negative, positive, new_negative, new_positive = {
-        "presence": ([[POISON]], [[CONCEPT]], [[]], [[CONCEPT, POISON]]),
-        "two concepts": (
-            [[CONCEPT, POISON], [OTHER, POISON]],
-            [[CONCEPT, OTHER]],
-            [[CONCEPT], [OTHER]],
-            [[CONCEPT, OTHER, POISON]],
-        ),
-        "false frequency": ([[CONCEPT], [OTHER]], [[CONCEPT, OTHER, *[OTHER] * 3]], [[OTHER] * 5], [[CONCEPT, OTHER]]),
-    }[test]
-    bags = bags_with(negative, 40, generator) + bags_with(positive, 40, generator)
-    classifier = SetClassifier(
-        pool, method="network", num_networks=1, dim=16, max_iter=40, n_iter_no_change=40, random_state=0
-    ).fit(bags, np.repeat([0, 1], 40))
-    new = bags_with(new_negative, 40, generator) + bags_with(new_positive, 40, generator)
-    return float(roc_auc_score(np.repeat([0, 1], 40), classifier.decision_function(new)))
 
 
 @pytest.mark.as_installed  # trains for seconds, and shape checks would double them

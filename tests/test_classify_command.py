@@ -129,6 +129,21 @@ MESSY = "bag,label,x,y\nb1,yes,1,2\nb1,no,2,3\nb2,no,1,1\n"
             "every class needs at least 2 sets for cross-validation; 'yes' has 1",
         ),
         (["messy.csv", "--set", "bag", "--target", "label"], "bag,label,x\na,yes,1\nb,no,\n", "a value is missing"),
+        (
+            ["bags.csv", "--set", "bag", "--target", "label", "--columns", "x,y"],
+            None,
+            "has no column 'x,y'; separate columns by spaces: --columns x y",
+        ),
+        (
+            ["bags.csv", "--set", "bag", "--target", "label", "--group", "label"],
+            None,
+            "the group 'label' determines the label, because it is the target",
+        ),
+        (
+            ["messy.csv", "--set", "bag", "--target", "label", "--group", "ward"],
+            "bag,label,ward,x\na,yes,u,1\nb,yes,u,2\nc,no,v,1\nd,no,w,3\n",
+            "all of 'yes' are in the group 'u'. Every group has one label: choose another column for --group",
+        ),
     ],
 )
 def test_a_mistake_gets_one_line_and_no_traceback(capsys, arguments, content, message):
@@ -140,3 +155,44 @@ def test_a_mistake_gets_one_line_and_no_traceback(capsys, arguments, content, me
     assert out == ""
     assert err.count("\n") == 1
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--predict", "nothere.csv"], "nothere.csv does not exist"),
+        (["--predict", "other.csv"], "other.csv has no column 'y'; its columns are bag, x"),
+        (["--save", "bags.csv"], "--save must be a folder that can be written to, or a new one; got bags.csv"),
+        (["--save", "bags.csv/model"], "--save must be a folder that can be written to"),
+    ],
+)
+def test_a_mistake_is_found_before_learning(capsys, monkeypatch, options, message):
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise AssertionError("it learned first")
+
+    monkeypatch.setattr(set_estimators.SetClassifier, "fit", fail)
+    Path("other.csv").write_text("bag,x\na,1\n")
+    code, out, err = run(capsys, "bags.csv", "--set", "bag", "--target", "label", *options)
+    assert (code, out) == (1, "")
+    assert message in err
+
+
+def test_it_says_which_predictions_are_held_out_and_which_columns_look_like_identifiers(capsys):
+    write_bags("patients.csv", patient=7)
+    options = ("patients.csv", "--set", "bag", "--target", "label", "--folds", "2")
+    code, out, err = run(capsys, *options)
+    assert code == 0, err
+    printed = " ".join(out.split())
+    assert "predictions are those of the folds in which the set was held out;" in printed
+    assert "deciding rows are those of the final model, which has learned from all sets" in printed
+    assert "note: column patient is a feature, but looks like an identifier; with --group patient" in printed
+    code, out, _ = run(capsys, *options, "--columns", "x", "y", "patient", "--json")
+    result = json.loads(out)
+    assert (code, result["notes"], result["held_out"]) == (0, [], True)
+
+
+def test_few_sets_are_learned_with_a_note_instead_of_a_warning(capsys):
+    write_bags("few.csv", count=4)
+    code, out, err = run(capsys, "few.csv", "--set", "bag", "--target", "label", "--folds", "2", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["predictions"][0]["set"] == "bag 0"

@@ -1,6 +1,7 @@
 """The ensembles behind SetClassifier and SetRegressor: combination, inputs, weights, groups, saving."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -12,7 +13,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from picaset import SetClassifier, SetMeanEmbedding, SetRegressor, SetStatistics, SetVocabulary
 from picaset.estimators import set_ensemble, set_estimators
 from picaset.estimators.set_ensemble import FEATURES, NETWORK, calibrate, fit_weights, log_loss, squared_error
-from picaset.estimators.set_estimators import split_folds
+from picaset.estimators.set_estimators import split_folds, split_inner_folds
 
 TINY = {"dim": 4, "num_heads": 2, "max_iter": 2, "random_state": 0}
 NETWORKS = {**TINY, "method": "network", "num_networks": 2}
@@ -62,7 +63,7 @@ def test_importance_is_the_change_of_the_combined_prediction_without_the_element
     np.testing.assert_allclose(importance, changes / changes.sum(), atol=1e-6)
 
 
-@pytest.mark.parametrize("network_weight", [0.0, 0.5])
+@pytest.mark.parametrize("network_weight", [0.0, 0.5, 50.0])
 def test_importance_of_a_large_set_sums_to_one_and_follows_the_order(fitted, network_weight, monkeypatch):
     monkeypatch.setitem(fitted.ensemble_.weights, NETWORK, network_weight)
     bag = np.random.default_rng(0).normal(size=(100, 3))
@@ -71,6 +72,16 @@ def test_importance_of_a_large_set_sums_to_one_and_follows_the_order(fitted, net
     assert first.sum() == pytest.approx(1, abs=1e-6)
     np.testing.assert_allclose(first[order], second, atol=1e-5)
     assert first.std() > 0
+
+
+@pytest.mark.parametrize(("share", "by_attention"), [(0.1, False), (0.6, True)])
+def test_attention_is_the_importance_only_if_networks_have_most_of_the_weight(fitted, share, by_attention, monkeypatch):
+    others = sum(weight for name, weight in fitted.ensemble_.weights.items() if name != NETWORK)
+    monkeypatch.setitem(fitted.ensemble_.weights, NETWORK, others * share / (1 - share))
+    bag = np.random.default_rng(0).normal(size=(100, 3))
+    (importance,) = fitted.element_importance([bag])
+    attention = fitted._attention(bag, np.ones(100))
+    assert np.allclose(importance, attention) == by_attention
 
 
 def test_a_single_element_decides_alone(fitted):
@@ -158,6 +169,45 @@ def test_a_group_is_never_split(strata):
     assert sorted(np.concatenate([test for _, test in folds])) == list(range(24))
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_rare_class_leaves_the_others_their_inner_folds(grouped):
+    strata = np.r_[np.arange(24) % 2, 2, 2, 3] if grouped else np.r_[np.arange(24) % 2, 2, 3]
+    groups = np.r_[np.repeat(np.arange(8), 3), 7, 7, 8] if grouped else None
+    folds = split_inner_folds(4, strata, groups, len(strata), seed=0)
+    assert len(folds) == 4
+    for training, test in folds:
+        assert sorted([*training, *test]) == list(range(len(strata)))
+        assert 3 in strata[training]
+        if groups is not None:
+            assert not set(groups[training]) & set(groups[test])
+    tested = np.concatenate([test for _, test in folds])
+    assert sorted(tested) == list(range(26 if grouped else 24))
+
+
+def test_without_a_rare_class_inner_folds_are_those_of_all_sets():
+    strata = np.arange(24) % 2
+    for one, other in zip(
+        split_inner_folds(4, strata, None, 24, seed=3), split_folds(4, strata, None, 24, seed=3), strict=True
+    ):
+        assert all(map(np.array_equal, one, other))
+
+
+def test_an_ensemble_with_a_class_of_one_set_is_weighted_by_the_other_sets():
+    bags, labels = shifted_bags(30)
+    classifier = SetClassifier(**TINY).fit([*bags, bags[0] - 9], [*labels, 2])
+    assert len(classifier.networks_) == 5
+    assert all("loss" in entry for entry in classifier.report_.values())
+    assert classifier.score(*shifted_bags(seed=1)) > 0.9
+    probabilities = classifier.predict_proba([bags[0] - 9])[0]
+    assert probabilities[2] > classifier.predict_proba(bags[:1])[0][2]
+    assert all(values[3] == 0 for values in classifier.ensemble_.calibration.values())
+
+
+def test_an_ensemble_does_not_continue_from_networks_that_saw_its_validation_sets():
+    with pytest.raises(ValueError, match="SetClassifier: warm_start=True needs method='network'; with 'auto'"):
+        SetClassifier(**TINY, warm_start=True).fit(*shifted_bags())
+
+
 def test_groups_reach_the_inner_folds(monkeypatch):
     bags, labels = shifted_bags(24)
     groups, seen = np.repeat(["a", "b", "c", "d", "e", "f"], 4), []
@@ -172,7 +222,8 @@ def test_groups_reach_the_inner_folds(monkeypatch):
 
 def test_too_few_sets_for_inner_folds_are_classified_without_networks(tmp_path):
     bags, labels = shifted_bags(3)
-    classifier = SetClassifier(**TINY).fit(bags, labels)
+    with pytest.warns(UserWarning, match="too few sets or groups for inner cross-validation"):
+        classifier = SetClassifier(**TINY).fit(bags, labels)
     assert classifier.networks_ == []
     assert {entry["weight"] for entry in classifier.report_.values()} == {1 / len(FEATURES)}
     with pytest.raises(AttributeError, match="has no networks"):
@@ -190,6 +241,35 @@ def test_a_set_of_weight_zero_teaches_nothing_to_the_networks():
         SetClassifier(**options).fit(wrong, [*labels, *other], sample_weight=weights) for other in (labels, 1 - labels)
     )
     np.testing.assert_allclose(first.predict_proba(bags), second.predict_proba(bags), atol=1e-6)
+
+
+@pytest.mark.as_installed
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of memory is measured on Linux only")
+def test_sets_in_files_of_a_million_rows_are_learned_in_bounded_memory(tmp_path):
+    generator = np.random.default_rng(0)
+
+    def write(num_rows: int) -> list[Path]:
+        paths = [tmp_path / f"{num_rows}_{index}.npy" for index in range(4)]
+        for index, path in enumerate(paths):
+            np.save(path, generator.normal(size=(num_rows, 6)).astype(np.float32) + index % 2)
+        return paths
+
+    small, large = write(100), write(10**6)
+    labels = np.arange(4) % 2
+    SetClassifier(**TINY).fit(small, labels).predict_proba(small)  # what is imported and allocated for any sets
+    in_double_precision = 4 * 10**6 * 6 * 8
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    before = resident("VmRSS")
+    classifier = SetClassifier(**TINY).fit(large, labels)
+    assert resident("VmHWM") - before < in_double_precision / 2
+    assert classifier.networks_
+    assert classifier.predict(large).tolist() == labels.tolist()
+
+
+def resident(name: str) -> int:
+    """Return the resident memory of this process (VmRSS), or its peak (VmHWM), in bytes."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name))
 
 
 @pytest.mark.parametrize(
@@ -356,6 +436,37 @@ def test_files_and_groups_work_in_grid_search(tmp_path):
     np.testing.assert_allclose(search.best_estimator_.predict_proba(paths), in_memory, atol=1e-5)
 
 
+@pytest.mark.parametrize("form", ["data frame", "files"])
+def test_the_default_works_in_grid_search_with_groups(form, tmp_path, monkeypatch):
+    monkeypatch.setattr(set_estimators, "INNER_FOLDS", 2)
+    bags, labels = shifted_bags(24)
+    frame = long_frame().drop(columns="label")
+    of_row = np.repeat(np.arange(24), [len(bag) for bag in bags])
+    patients = np.repeat(np.arange(6), 4)
+    for index, bag in enumerate(bags):
+        np.save(tmp_path / f"{index}.npy", bag)
+    options, sets, owners = {
+        "data frame": ({"set_column": "bag"}, frame, of_row),
+        "files": ({}, [tmp_path / f"{index}.npy" for index in range(24)], np.arange(24)),
+    }[form]
+    seen = list[int]()
+    split = set_estimators.split_inner_folds
+
+    def spy(num_folds, strata, groups, *arguments, **keywords):
+        seen.append(len(np.unique(groups)))
+        return split(num_folds, strata, groups, *arguments, **keywords)
+
+    monkeypatch.setattr(set_estimators, "split_inner_folds", spy)
+    with sklearn.config_context(enable_metadata_routing=True):
+        estimator = SetClassifier(**TINY, **options).set_fit_request(groups=True)
+        search = GridSearchCV(estimator, {"dropout": [0.0, 0.2]}, cv=GroupKFold(2), scoring="roc_auc")
+        search.fit(sets, labels[owners], groups=patients[owners])
+    assert seen == [3, 3, 3, 3, 6]  # patients of the training part of two folds, twice, and all of them
+    assert search.best_score_ > 0.9
+    assert len(search.predict(sets)) == len(owners)
+    assert search.best_estimator_.ensemble_ is not None
+
+
 class ClassifierOfRows(SetClassifier):
     """A classifier of rows, each of which becomes a set of one element: scikit-learn's checks pass arrays (n, D)."""
 
@@ -419,6 +530,7 @@ CHECKED = {
     "classifier, networks": ClassifierOfRows(
         **{**FEW, "max_iter": 8}, method="network", num_networks=2, learning_rate=0.1
     ),
+    "classifier": ClassifierOfRows(**FEW),
     "regressor": of_rows(SetRegressor)(**FEW),
     "statistics": of_rows(SetStatistics)(),
     "mean embedding": of_rows(SetMeanEmbedding)(10, random_state=0),
@@ -432,6 +544,7 @@ BY_PARTS = dict.fromkeys(
 )
 EXPECTED_TO_FAIL = {
     "classifier, networks": {"check_sample_weight_equivalence_on_dense_data": STEPS, "check_supervised_y_2d": COLUMN},
+    "classifier": {"check_supervised_y_2d": COLUMN, **BY_PARTS},
     "regressor": {"check_supervised_y_2d": OUTPUTS, **BY_PARTS},
 }
 

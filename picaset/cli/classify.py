@@ -1,6 +1,8 @@
 """``picaset classify``"""
 
 import json
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -79,35 +81,41 @@ class Classify:
 
     def run_with(self, table: Any) -> int:
         """Learn from a table or predict it, and print the result."""
-        from picaset.estimators.classified_table import describe_sets, predict, read_features, write_importance
+        from picaset.estimators.classified_table import describe_sets, predict, write_importance
 
         result = dict[str, Any]()
         rows: Any = None
         predictions: Any = None
         targets: Any = None
+        notes = list[str]()
         if self.model is not None:
             estimator = load_model(self.model).set_params(device=self.device)
             columns = self.columns or tuple(getattr(estimator, "feature_names_in_", ()))
+            rows = self.read_new(table, columns)
+            predictions = predict(estimator, rows.arrays())
         else:
-            model, labelled = self.learn(table)
-            estimator, columns = model.estimator, tuple(labelled.rows.columns)
+            labelled = self.read_labelled(table)
+            rows, targets, columns = labelled.rows, labelled.targets, tuple(labelled.rows.columns)
+            notes = self.notes_on_features(table, columns)
+            if self.predict is not None:  # before learning, because that takes long
+                table = read_table(self.predict)
+                rows = self.read_new(table, columns)
+            model = self.learn(labelled)
+            estimator, predictions = model.estimator, model.held_out
+            if self.predict is not None:
+                predictions, targets = predict(estimator, rows.arrays()), None
             weights = {name: entry["weight"] for name, entry in estimator.report_.items()}
             result = {"sets": len(labelled.targets), "scores": model.scores, "members": weights}
-            rows, predictions, targets = labelled.rows, model.held_out, labelled.targets
-        if self.model is not None or self.predict is not None:
-            table = table if self.predict is None else read_table(self.predict)
-            rows = read_features(
-                table, set_column=self.set, columns=columns, exclude=self.left_out(table),
-                drop_missing=self.drop_missing,
-            )  # fmt: skip
-            predictions, targets = predict(estimator, rows.arrays()), None
+            if estimator.report_ and "ensemble" not in estimator.report_:
+                notes.append("too few sets to weight the members: all have equal weights, and there are no networks")
         entries, importance = describe_sets(estimator, table, rows, predictions, targets)
         if self.rows is not None:
             write_importance(table, rows, importance, self.rows)
         if self.json:
-            say(json.dumps(result | {"features": list(columns), "predictions": entries}))
+            result |= {"features": list(columns), "held_out": targets is not None}
+            say(json.dumps(result | {"notes": notes, "predictions": entries}))
         else:
-            self.print_result(result, entries, columns, self.notes(table, rows))
+            self.print_result(result, entries, columns, [*notes, *self.notes(table, rows)])
         return 0
 
     def notes(self, table: Any, rows: Any) -> list[str]:
@@ -120,13 +128,12 @@ class Classify:
             notes.append(f"columns that are not features: {', '.join(ignored)}")
         return notes
 
-    def learn(self, table: Any) -> Any:
-        """Cross-validate and fit a model, and save and draw it."""
-        from picaset.estimators.classified_table import draw_validation, read_labelled_sets, validate_and_fit
-        from picaset.estimators.set_estimators import SetClassifier, SetRegressor
+    def read_labelled(self, table: Any) -> Any:
+        """Read the sets of a table to learn from, with their targets and groups."""
+        from picaset.estimators.classified_table import read_labelled_sets
 
         assert self.target is not None
-        labelled = read_labelled_sets(
+        return read_labelled_sets(
             table,
             set_column=self.set,
             target=self.target,
@@ -134,6 +141,31 @@ class Classify:
             group_column=self.group,
             drop_missing=self.drop_missing,
         )
+
+    def read_new(self, table: Any, columns: Sequence[str]) -> Any:
+        """Read the sets of a table to predict."""
+        from picaset.estimators.classified_table import read_features
+
+        return read_features(
+            table, set_column=self.set, columns=columns, exclude=self.left_out(table), drop_missing=self.drop_missing
+        )
+
+    def notes_on_features(self, table: Any, columns: Sequence[str]) -> list[str]:
+        """Return a note on each column that was not chosen and looks as if it identifies a group."""
+        from picaset.estimators.classified_table import identifies_group
+
+        return [
+            f"column {name} is a feature, but looks like an identifier; with --group {name} its sets stay together and "
+            "it is no feature, or choose the features with --columns"
+            for name in columns
+            if not self.columns and identifies_group(table, name)
+        ]
+
+    def learn(self, labelled: Any) -> Any:
+        """Cross-validate and fit a model, and save and draw it."""
+        from picaset.estimators.classified_table import draw_validation, validate_and_fit
+        from picaset.estimators.set_estimators import SetClassifier, SetRegressor
+
         kind = SetClassifier if labelled.is_classification else SetRegressor
         verbose = not self.json and Terminal().is_terminal
         model = validate_and_fit(
@@ -146,7 +178,7 @@ class Classify:
             model.estimator.save(self.save)
         if self.plot is not None:
             draw_validation(model, labelled, self.plot)
-        return model, labelled
+        return model
 
     def left_out(self, table: Any) -> list[str]:
         """Return the columns of a table to predict that are not features."""
@@ -167,6 +199,8 @@ class Classify:
                 raise ValueError(
                     f"--{name} must be a {' or '.join(suffixes)} file in a folder that exists; got {path}."
                 )
+        if self.save is not None and not can_be_folder(self.save):
+            raise ValueError(f"--save must be a folder that can be written to, or a new one; got {self.save}.")
         if self.plot is not None:
             require("matplotlib", extra="experiments", purpose="--plot")
 
@@ -183,7 +217,8 @@ class Classify:
             weights = (f"{name} {weight:.2f}" for name, weight in result["members"].items() if name != "ensemble")
             console.print(f"weights of the members, in log-odds: {', '.join(weights)}")
             if self.predict is None:
-                console.print("predictions are those of the folds in which the set was held out")
+                console.print("predictions are those of the folds in which the set was held out;")
+                console.print("deciding rows are those of the final model, which has learned from all sets")
         table = PrintedTable()
         for name in entries[0]:
             table.add_column(name, justify="right" if name in ("rows", "probability", "importance") else "left")
@@ -196,6 +231,12 @@ class Classify:
         for path in (self.rows, self.plot, self.save):
             if path is not None:
                 console.print(f"written: {path}")
+
+
+def can_be_folder(path: Path) -> bool:
+    """Return whether a folder exists and is writable, or could be made."""
+    existing = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    return existing.is_dir() and os.access(existing, os.W_OK)
 
 
 def load_model(folder: Path) -> Any:

@@ -1,6 +1,9 @@
 """Labels for the sets of a table: cross-validated scores, predictions, and the rows that decided."""
 
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,16 @@ from picaset.estimators.set_estimators import SetClassifier, SetRegressor, split
 from picaset.estimators.validation import clone, from_scikit_learn
 from picaset.figures import COLOURS, literal, new_figure
 from picaset.files import atomic_write
-from picaset.tables.table import RowSets, Table, group_rows, numeric_columns
+from picaset.tables.table import RowSets, Table, group_rows, is_whole, numeric_columns
 
 Floats = NDArray[np.float64]
 Estimator = SetClassifier | SetRegressor
 MAX_CLASSES = 20
 """Largest number of different numbers in a target column that are read as classes."""
+GROUP_NAME = re.compile(
+    r"(^|_)(patient|subject|participant|person|donor|case|slide|plate|batch|site|group|id|nr|number)(_|\d|$)", re.I
+)
+"""Names of columns that tell which sets belong together."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,11 @@ def read_labelled_sets(
     drop_missing: bool = False,
 ) -> LabelledSets:
     """Group the rows of a table into sets, and read the target of each set, which all its rows must have."""
+    if group_column == target:
+        raise ValueError(
+            f"the group {group_column!r} determines the label, because it is the target; --group is for sets that "
+            "belong together, such as those of a patient."
+        )
     if target == set_column or target in columns:
         raise ValueError(f"the target {target!r} cannot also be the set column or a feature.")
     rows = read_features(
@@ -73,12 +85,35 @@ def read_features(
     """Group the rows of a table into sets by ``set_column``; features are all numeric columns if none are named."""
     for name in (set_column, *(name for name in exclude if name is not None)):
         table.column(name)  # raises if there is none
+    joined = next((name for name in columns if name not in table.columns and "," in name), None)
+    if joined is not None and all(name.strip() in table.columns for name in joined.split(",")):
+        parts = " ".join(name.strip() for name in joined.split(","))
+        raise ValueError(f"{table.path} has no column {joined!r}; separate columns by spaces: --columns {parts}.")
     features = Table(
         table.path, {name: values for name, values in table.columns.items() if name not in exclude}, table.locations
     )
     names = list(columns) or numeric_columns(features, exclude=set_column)
     hint = "fill it in, or drop such rows with --drop-missing"
     return group_rows(features, columns=names, set_column=set_column, drop_missing=drop_missing, hint=hint)
+
+
+def identifies_group(table: Table, name: str) -> bool:
+    """Return whether a column has whole numbers and the name of an identifier, such as ``patient``."""
+    column = table.column(name)
+    return GROUP_NAME.search(name) is not None and column.dtype.kind in "iuf" and is_whole(column)
+
+
+def check_groups(targets: NDArray[Any], groups: NDArray[Any]) -> None:
+    """Raise if all sets of a class are in one group, so that a model never sees the class when it is tested."""
+    for name in np.unique(targets):
+        of_class = np.unique(groups[targets == name])
+        if len(of_class) == 1:
+            determined = all(len(np.unique(targets[groups == group])) == 1 for group in np.unique(groups))
+            raise ValueError(
+                f"every class needs sets of at least 2 groups for cross-validation; all of {str(name)!r} are in the "
+                f"group {str(of_class[0])!r}."
+                + (" Every group has one label: choose another column for --group, or none." if determined else "")
+            )
 
 
 def value_by_set(table: Table, rows: RowSets, name: str) -> NDArray[Any]:
@@ -122,6 +157,8 @@ def validate_and_fit(sets: LabelledSets, estimator: Estimator, *, num_folds: int
         raise ValueError(
             f"every class needs at least 2 sets for cross-validation; {str(rare)!r} has 1. Add sets, or remove it."
         )
+    if strata is not None and sets.groups is not None:
+        check_groups(targets, sets.groups)
     folds = split_folds(num_folds, strata, group_codes, len(arrays), seed=seed)
     if not folds:
         raise ValueError(
@@ -129,16 +166,18 @@ def validate_and_fit(sets: LabelledSets, estimator: Estimator, *, num_folds: int
         )
     by_fold, held_out = list[dict[str, float]](), list[tuple[NDArray[np.int64], Floats]]()
     for training, test in folds:
-        fitted: Estimator = clone(estimator).fit(
-            [arrays[index] for index in training],
-            targets[training],
-            groups=None if sets.groups is None else sets.groups[training],
-        )
+        with without_warning_of_few_sets():
+            fitted: Estimator = clone(estimator).fit(
+                [arrays[index] for index in training],
+                targets[training],
+                groups=None if sets.groups is None else sets.groups[training],
+            )
         test_arrays: list[Floats] = [arrays[int(index)] for index in test]
         predictions = predict(fitted, test_arrays)
         held_out.append((test, predictions))
         by_fold.append(score(fitted, targets[test], targets[training], predictions))
-    estimator.fit(arrays, targets, groups=sets.groups)
+    with without_warning_of_few_sets():
+        estimator.fit(arrays, targets, groups=sets.groups)
     estimator.feature_names_in_ = np.array(list(sets.rows.columns), dtype=object)
     collected = np.zeros((len(arrays), *held_out[0][1].shape[1:]))
     for test, predictions in held_out:
@@ -148,6 +187,14 @@ def validate_and_fit(sets: LabelledSets, estimator: Estimator, *, num_folds: int
     return ValidatedModel(
         estimator, {name: (float(np.mean(folds)), float(np.std(folds))) for name, folds in values.items()}, collected
     )
+
+
+@contextmanager
+def without_warning_of_few_sets() -> Generator[None]:
+    """Hide the warning that members have equal weights, which ``report_`` shows."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*too few sets or groups for inner cross-validation")
+        yield
 
 
 def predict(estimator: Estimator, arrays: Sequence[Floats]) -> Floats:

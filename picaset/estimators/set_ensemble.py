@@ -43,6 +43,10 @@ Folds = Sequence[tuple[Indices, Indices]]
 Kind = Literal["classification", "regression"]
 NUM_TREES = 150
 """Number of trees of each member that has trees."""
+REGRESSION_SHARE, MAX_CANDIDATES = 2 / 3, 64
+"""Share of these trees, and largest number of features that a split compares, in regression, where splits are slow."""
+TREES_TIMES_SETS, MIN_FOLD_TREES = 75_000, 60
+"""In the inner folds of more than 500 sets, trees are fewer, so that their number times that of sets is about this."""
 LEAST_PROBABILITY = 1e-3
 """Probabilities of trees are kept away from zero by this, since their logarithms are used."""
 SHRINKAGE = 4.0
@@ -89,7 +93,8 @@ class SetEnsemble:
         Args:
             read: The sets.
             targets: Indices of the classes (B,), or standardized targets (B, C).
-            folds: Indices of the training and of the test sets of each inner fold; if empty, weights are equal.
+            folds: Indices of the training and of the test sets of each inner fold; if empty, weights are equal. Sets
+                that are in no test part do not influence the weights.
             set_weights: Weight of each set.
             seed: Seed of all members.
             network_scores: Log-probabilities or predictions of networks for sets that they were not trained on.
@@ -102,24 +107,36 @@ class SetEnsemble:
         }
         features = self.features(read, FEATURES.values())
         held_out = dict[str, Floats]()
-        for name, member in build_members(self.kind, seed=seed).items():
+        widths = {name: matrix.shape[1] for name, matrix in features.items()}
+        for name, member in build_members(self.kind, widths, seed=seed).items():
             matrix, scores = features[FEATURES[name]], np.zeros((len(read), self.num_outputs))
             for training, test in folds:
-                fitted = fit_member(clone(member), matrix[training], targets[training], take(set_weights, training))
+                copied = with_fold_trees(clone(member), num_sets=len(read))
+                fitted = fit_member(copied, matrix[training], targets[training], take(set_weights, training))
                 scores[test] = self.scores(fitted, matrix[test])
             held_out[name] = scores
             self.members[name] = fit_member(member, matrix, targets, set_weights)
             advance(name)
         if network_scores is not None:
             held_out[NETWORK] = network_scores
-        if folds:
-            self.combine(held_out, targets, np.ones(len(read)) if set_weights is None else set_weights)
+        judged = self.find_judged(targets, folds)
+        weights = np.ones(len(read)) if set_weights is None else set_weights
+        if weights[judged].any():
+            held_out = {name: scores[judged] for name, scores in held_out.items()}
+            self.combine(held_out, targets[judged], weights[judged])
         else:
             identity = np.concatenate([[1.0], np.zeros(self.num_outputs)])
             self.calibration = dict.fromkeys(self.members, identity)
             self.weights = {name: 1 / len(self.members) for name in self.members}
             self.report = {name: {"weight": weight} for name, weight in self.weights.items()}
         return self
+
+    def find_judged(self, targets: NDArray[Any], folds: Folds) -> NDArray[np.bool_]:
+        """Return whether each set is in a test part, with a class that the training part has, (B,)."""
+        judged = np.zeros(len(targets), dtype=np.bool_)
+        for training, test in folds:
+            judged[test] = True if self.kind == "regression" else np.isin(targets[test], targets[training])
+        return judged
 
     def combine(self, held_out: Mapping[str, Floats], targets: NDArray[Any], set_weights: Floats) -> None:
         """Calibrate each member and fit the weights, by predictions for sets that the members were not trained on."""
@@ -144,6 +161,11 @@ class SetEnsemble:
             scores = network_scores() if name == NETWORK else self.scores(self.members[name], features[FEATURES[name]])
             total += self.weights[name] * self.calibrated(name, scores)
         return log_softmax(total) if self.kind == "classification" else total
+
+    @property
+    def is_led_by_networks(self) -> bool:
+        """Whether the networks have more than half of the total weight."""
+        return self.weights.get(NETWORK, 0.0) > sum(self.weights.values()) / 2
 
     def split_by_word(self, values: Floats, weights: Floats) -> list[Indices]:
         """Return the indices of the elements of a set, of positive weight, grouped by their nearest word."""
@@ -173,8 +195,8 @@ class SetEnsemble:
         return log_softmax(values) if self.kind == "classification" else values
 
 
-def build_members(kind: Kind, *, seed: int) -> dict[str, Any]:
-    """Return the members that are not networks, not fitted."""
+def build_members(kind: Kind, widths: Mapping[str, int], *, seed: int) -> dict[str, Any]:
+    """Return the members that are not networks, not fitted, for features of these widths."""
     if kind == "classification":
         return {
             "trees": ExtraTreesClassifier(NUM_TREES, random_state=seed),
@@ -183,13 +205,23 @@ def build_members(kind: Kind, *, seed: int) -> dict[str, Any]:
             "kernel": make_pipeline(StandardScaler(), SVC()),
             "words": ExtraTreesClassifier(NUM_TREES, random_state=seed),
         }
+    num_trees = max(round(REGRESSION_SHARE * NUM_TREES), 1)
+    statistics, words = (min(MAX_CANDIDATES, widths[name]) for name in ("statistics", "vocabulary"))
     return {
-        "trees": ExtraTreesRegressor(NUM_TREES, random_state=seed),
-        "forest": RandomForestRegressor(NUM_TREES, random_state=seed),
+        "trees": ExtraTreesRegressor(num_trees, max_features=statistics, random_state=seed),
+        "forest": RandomForestRegressor(num_trees, max_features=statistics, random_state=seed),
         "svm": make_pipeline(StandardScaler(), MultiOutputRegressor(SVR())),
         "kernel": make_pipeline(StandardScaler(with_std=False), RidgeCV(np.logspace(-4, 2, 13))),
-        "words": ExtraTreesRegressor(NUM_TREES, random_state=seed),
+        "words": ExtraTreesRegressor(num_trees, max_features=words, random_state=seed),
     }
+
+
+def with_fold_trees(member: Any, *, num_sets: int) -> Any:
+    """Reduce the trees of a member that is fitted to a fold: with many sets, the weights need less exact scores."""
+    if hasattr(member, "n_estimators"):
+        count = max(TREES_TIMES_SETS // num_sets, MIN_FOLD_TREES)
+        member.set_params(n_estimators=min(member.n_estimators, count))
+    return member
 
 
 def fit_member(member: Any, matrix: Floats, targets: NDArray[Any], weights: Floats | None) -> Any:
@@ -242,7 +274,9 @@ def calibrate(scores: Floats, targets: NDArray[Any], weights: Floats, loss: Obje
         return value, slopes + parameters / (10 * len(scores))
 
     start = np.concatenate([[1.0], np.zeros(scores.shape[1])])
-    bounds = [(0.0, None), *[(None, None)] * scores.shape[1]]
+    # The probability of a class without targets is not known, so its scores are only multiplied.
+    known = np.ones(scores.shape[1]) if targets.ndim == 2 else np.bincount(targets, minlength=scores.shape[1])
+    bounds = [(0.0, None), *((None, None) if count else (0.0, 0.0) for count in known)]
     fitted: Floats = minimize(objective, start, jac=True, bounds=bounds, method="L-BFGS-B").x
     return np.concatenate([fitted[:1] / scale, fitted[1:]])
 

@@ -1,6 +1,7 @@
 """Classification and regression of sets of vectors, with the scikit-learn API."""
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,7 +69,7 @@ LEAVE_ONE_OUT_SIZE = 64
 """Largest set for which the importance of an element is the change of the prediction without it."""
 NETWORK_SECONDS = 4.0
 """Approximate time that an ensemble spends on training its networks, on one core."""
-SECONDS_PER_STEP, SECONDS_PER_ELEMENT, SECONDS_PER_VALUE = 8e-3, 1.2e-5, 2e-8
+SECONDS_PER_STEP, SECONDS_PER_ELEMENT, SECONDS_PER_VALUE = 1.1e-2, 1.7e-5, 2.8e-8
 """Approximate cost of a training step of five networks of width 64, for each of its elements, and for each feature."""
 PATIENCE_IN_ENSEMBLE = 15
 """Largest number of epochs without improvement of the networks of an ensemble."""
@@ -77,10 +78,22 @@ PATIENCE_IN_ENSEMBLE = 15
 class WeightedRows(FromFunction):
     """Chunks from a function, whose last column is the weight of each element."""
 
+    def __init__(self, function: Callable[[], Any], name: str, *, num_features: int) -> None:
+        super().__init__(function, name)
+        self.width = num_features
+
+    def convert(self, chunk: Any, index: int) -> Tensor:
+        return torch.as_tensor(chunk)  # a new array, whose numbers were checked when they were read
+
     def checked_chunks(self, size: int) -> Iterator[Chunk]:
-        for chunk in super().checked_chunks(size):
-            self.width = chunk.elements.shape[2] - 1
-            yield Chunk(chunk.start, chunk.elements[..., :-1], chunk.elements[..., -1])
+        self.fingerprint.begin_pass()
+        start = 0
+        for rows in self.rows(size):
+            self.fingerprint.check(rows)
+            yield Chunk(start, rows[None, :, :-1], rows[None, :, -1])
+            start += len(rows)
+        self.fingerprint.end_pass()
+        self.count = start
 
 
 class SupervisedSetEstimator(SetNetworkEstimator):
@@ -150,8 +163,8 @@ class SupervisedSetEstimator(SetNetworkEstimator):
 
         With ``method="auto"`` it is proportional to the change of the combined prediction (log-odds, or value) when the
         element is left out, exactly, for sets of at most 64 elements. For larger sets it is the attention of the
-        networks if they are members of the ensemble; otherwise, elements that are nearest to the same word of the
-        vocabulary are left out together and share the change.
+        networks if they have more than half of the weight; otherwise, elements that are nearest to the same word of
+        the vocabulary are left out together and share the change.
 
         With ``method="network"`` and ``pool="picaso"``, ``"attention"`` or ``"gated"``, it is the attention weight at
         the last step, averaged over heads and networks. With ``"mean"``, ``"sum"``, ``"max"`` and ``"witness"``, it is
@@ -167,7 +180,7 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         values, weights = read.array(index)
         weights = np.ones(len(values)) if weights is None else weights
         ensemble = self.ensemble_
-        if ensemble is None or (len(values) > LEAVE_ONE_OUT_SIZE and ensemble.weights.get(NETWORK, 0.0) > 0):
+        if ensemble is None or (len(values) > LEAVE_ONE_OUT_SIZE and ensemble.is_led_by_networks):
             return self._attention(values, weights)
         if len(values) <= LEAVE_ONE_OUT_SIZE:
             parts = [np.array([row]) for row in np.flatnonzero(weights > 0)]
@@ -285,6 +298,11 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         check_above_zero(caller=caller, learning_rate=self.learning_rate)
         if not self.weight_decay >= 0:
             raise ValueError(f"{caller}: weight_decay must not be negative; got {self.weight_decay}.")
+        if self.warm_start and self.method == "auto":
+            raise ValueError(
+                f"{caller}: warm_start=True needs method='network'; with 'auto', networks would be weighted by their "
+                "predictions for sets that they learned from in the last fit."
+            )
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"{caller}: validation_fraction must be between 0 and 1; got {self.validation_fraction}.")
 
@@ -303,8 +321,23 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         ``strata`` are the classes, which every fold has alike, or None. ``prepare_targets`` receives the indices of
         the training sets, and returns the targets of all sets and the loss.
         """
+        if self.method == "auto" and set_weights is not None and not set_weights.all():
+            # Otherwise all sets of a class in the training part of a fold might have the weight zero.
+            check_groups(groups, len(read), caller=f"{type(self).__name__}.fit")
+            kept = np.flatnonzero(set_weights)
+            read, set_weights = read.subset(kept), set_weights[kept] / set_weights[kept].mean()
+            strata, groups = (None if values is None else np.asarray(values)[kept] for values in (strata, groups))
+            prepare_targets = restrict_targets(prepare_targets, kept)
+            if strata is not None and len(np.unique(strata)) < 2:
+                raise ValueError(f"{type(self).__name__}.fit: expected at least 2 classes with sets of weight above 0.")
         seed = draw_seed(self.random_state)
         folds = self._split(strata, groups, len(read), seed=seed)
+        if self.method == "auto" and not folds:
+            warnings.warn(
+                f"{type(self).__name__}.fit: there are too few sets or groups for inner cross-validation, which needs "
+                "two of each of two classes; all members have equal weights, and there are no networks.",
+                stacklevel=3,
+            )
         held_out = np.zeros((max(len(folds), 1), len(read)), dtype=np.bool_)
         for row, (_, test) in enumerate(folds):
             held_out[row, test] = True
@@ -408,9 +441,8 @@ class SupervisedSetEstimator(SetNetworkEstimator):
     def _split(self, strata: Indices | None, groups: Any, num_sets: int, *, seed: int) -> Folds:
         """Return the training and test sets of each fold: the inner folds of an ensemble, or a network's validation."""
         caller = f"{type(self).__name__}.fit"
+        check_groups(groups, num_sets, caller=caller)
         names = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64)
-        if names is not None and len(names) != num_sets:
-            raise ValueError(f"{caller}: expected a group for each of {num_sets} sets; got {len(names)}.")
         if self.method == "network" and not self.early_stopping:
             return []
         num_folds = INNER_FOLDS if self.method == "auto" else self.num_networks
@@ -422,7 +454,7 @@ class SupervisedSetEstimator(SetNetworkEstimator):
             folds = [(np.setdiff1d(np.arange(num_sets), validation), validation)] if len(validation) else []
         else:
             num_folds = max(round(1 / self.validation_fraction), 2) if single else num_folds
-            folds = split_folds(num_folds, strata, names, num_sets, seed=seed)[: 1 if single else None]
+            folds = split_inner_folds(num_folds, strata, names, num_sets, seed=seed)[: 1 if single else None]
         if not folds and self.method == "network":
             raise ValueError(
                 f"{caller}: {num_sets} sets are too few to use {self.validation_fraction:.0%} "
@@ -484,7 +516,9 @@ class SupervisedSetEstimator(SetNetworkEstimator):
                 outputs[row, in_memory] = predict_sets(network, sets, weights).double().cpu().numpy()
             for index in set(range(len(read))) - set(in_memory):
                 with torch.no_grad():
-                    source = WeightedRows(self._chunks(read, index), str(read.sets[index]))
+                    source = WeightedRows(
+                        self._chunks(read, index), str(read.sets[index]), num_features=read.num_features
+                    )
                     outputs[row, index] = stream(network.cpu(), source).double().numpy().ravel()
         return outputs
 
@@ -628,6 +662,26 @@ def split_folds(
     return [(training, test) for training, test in splitter.split(np.zeros(num_sets), strata, groups) if len(test)]
 
 
+def split_inner_folds(
+    num_folds: int, strata: Indices | None, groups: Indices | None, num_sets: int, *, seed: int
+) -> list[tuple[Indices, Indices]]:
+    """Split sets into folds as ``split_folds`` does, with the sets of rare classes in the training part.
+
+    A class is rare if it has one set, or one group: then it cannot be in both parts of a fold. Without the others of
+    its group it is never in the test part.
+    """
+    units = np.arange(num_sets) if groups is None else groups
+    rare = [] if strata is None else [one for one in np.unique(strata) if len(np.unique(units[strata == one])) < 2]
+    if strata is None or not rare:
+        return split_folds(num_folds, strata, groups, num_sets, seed=seed)
+    common = np.flatnonzero(~np.isin(strata, rare))
+    if len(np.unique(strata[common])) < 2:
+        return []
+    folds = split_folds(num_folds, strata[common], None if groups is None else groups[common], len(common), seed=seed)
+    tested = [np.isin(units, units[common[test]]) for _, test in folds]
+    return [(np.flatnonzero(~chosen), np.flatnonzero(chosen)) for chosen in tested]
+
+
 def to_tensors(arrays: Sequence[Floats], device: torch.device) -> list[Tensor]:
     return [torch.as_tensor(array, device=device).float() for array in arrays]
 
@@ -680,6 +734,23 @@ def check_set_weights(values: Any, num_sets: int, *, caller: str) -> Floats | No
     return weights / weights.mean()
 
 
+def check_groups(groups: Any, num_sets: int, *, caller: str) -> None:
+    if groups is not None and (count := len(np.asarray(groups))) != num_sets:
+        raise ValueError(f"{caller}: expected a group for each of {num_sets} sets; got {count}.")
+
+
+def restrict_targets(
+    prepare_targets: Callable[[Indices], tuple[NDArray[Any], Loss]], kept: Indices
+) -> Callable[[Indices], tuple[NDArray[Any], Loss]]:
+    """Return the function for some of the sets from the one for all of them."""
+
+    def prepare_kept(training_indices: Indices) -> tuple[NDArray[Any], Loss]:
+        targets, loss_function = prepare_targets(kept[training_indices])
+        return targets[kept], loss_function
+
+    return prepare_kept
+
+
 class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
     """Classify sets of vectors (multiple-instance learning: bags have labels, elements have none).
 
@@ -714,7 +785,7 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
         set_column: Column of a data frame that identifies the set of each row.
         weight_column: Column with the weight of each element: an index, or a name with a data frame. An element of
             weight w counts as w copies.
-        warm_start: Whether ``fit`` continues from the networks of the last fit.
+        warm_start: With ``method="network"``, whether ``fit`` continues from the networks of the last fit.
         device: Device of the networks, such as ``"cuda"``; the CPU by default.
         verbose: Whether to show a progress bar.
         class_weight: None, ``"balanced"``, or a dictionary with the weight of each class in the loss.
@@ -990,7 +1061,7 @@ class SetRegressor(RegressorMixin, SupervisedSetEstimator):
         set_column: Column of a data frame that identifies the set of each row.
         weight_column: Column with the weight of each element: an index, or a name with a data frame. An element of
             weight w counts as w copies.
-        warm_start: Whether ``fit`` continues from the networks of the last fit.
+        warm_start: With ``method="network"``, whether ``fit`` continues from the networks of the last fit.
         device: Device of the networks, such as ``"cuda"``; the CPU by default.
         verbose: Whether to show a progress bar.
         random_state: Seed, ``RandomState`` or None, as in scikit-learn.
