@@ -174,6 +174,16 @@ def test_noise_has_its_own_label_and_weight():
     assert mixture.score(points) == pytest.approx(mixture.lower_bound_)
 
 
+@pytest.mark.parametrize("number", [3, 4, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_uniform_background_does_not_hide_clusters_side_by_side(number, seed):
+    random = np.random.default_rng(seed)
+    values = np.concatenate([random.normal(8.0 * index, random.uniform(0.4, 1.6), 100) for index in range(number)])
+    values = np.concatenate([values, random.uniform(values.min(), values.max(), 9 * number)])
+    mixture = AmortizedMixture(noise=True, random_state=0).fit(values[:, None])
+    assert mixture.n_components_ == number and mixture.noise_weight_ < 0.2
+
+
 def test_the_largest_number_tried_is_told():
     random = np.random.default_rng(0)
     points = np.concatenate([20 * np.array([i, i % 2]) + random.standard_normal((40, 2)) for i in range(4)])
