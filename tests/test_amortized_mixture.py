@@ -283,7 +283,7 @@ def degenerate_sets() -> st.SearchStrategy[np.ndarray]:
 
     @st.composite
     def draw(draw: st.DrawFn) -> np.ndarray:
-        size, dim = draw(st.integers(1, 12)), draw(st.integers(1, 5))
+        size, dim = draw(st.integers(1, 60)), draw(st.integers(1, 15))
         random = np.random.default_rng(draw(st.integers(0, 2**31)))
         rank = draw(st.integers(0, dim))
         points = random.standard_normal((size, rank)) @ random.standard_normal((rank, dim))
@@ -304,9 +304,22 @@ def degenerate_sets() -> st.SearchStrategy[np.ndarray]:
     noise=st.booleans(),
     kind=st.sampled_from(["auto", *TYPES]),
     number=st.sampled_from(["auto", 1, 2, 5]),
+    weights=st.sampled_from([None, "whole", "tiny", "huge"]),
+    together=st.booleans(),
 )
-def test_degenerate_sets_have_finite_mixtures(points, noise, kind, number):
-    mixture = AmortizedMixture(number, covariance_type=kind, noise=noise, max_components=3, random_state=0).fit(points)
+def test_degenerate_sets_have_finite_mixtures(points, noise, kind, number, weights, together):
+    estimator = AmortizedMixture(number, covariance_type=kind, noise=noise, max_components=3, random_state=0)
+    random = np.random.default_rng(len(points))
+    if weights == "whole":
+        weights = np.r_[1, random.integers(0, 4, len(points) - 1)]
+    elif weights is not None:
+        weights = random.uniform(0.5, 2.0, len(points)) * {"tiny": 1e-6, "huge": 1e6}[weights]
+    if together:
+        half = points[: (len(points) + 1) // 2]
+        own = None if weights is None else [weights, weights[: len(half)]]
+        mixture, _ = estimator.fit_many([points, half], sample_weight=own)
+    else:
+        mixture = estimator.fit(points, sample_weight=weights)
     for values in (mixture.means_, mixture.covariances_, mixture.weights_, mixture.score_samples(points)):
         assert np.isfinite(values).all()
     assert np.linalg.eigvalsh(mixture.covariance_matrices()).min() > -1e-9 * mixture.covariance_matrices().max()
