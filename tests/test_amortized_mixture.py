@@ -26,6 +26,7 @@ from picaset.networks.mixture_proposer import MixtureProposer
 @pytest.mark.as_installed  # some checks give parameters of the wrong type
 @parametrize_with_checks([AmortizedMixture(n_components=2, covariance_type="diag"), AmortizedMixture()])
 @pytest.mark.filterwarnings("ignore:.*components is the largest number:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*columns plus two, and gets 1 component:UserWarning")
 def test_it_is_an_estimator_as_scikit_learn_wants_them(estimator, check):
     check(estimator)
 
@@ -276,6 +277,28 @@ def test_a_damaged_file_is_told(points, tmp_path):
     path.write_text(path.read_text().replace('"means_"', '"other"'))
     with pytest.raises(ValueError, match="learned lacks 'means_'; was it written by another program"):
         AmortizedMixture.load(tmp_path)
+
+
+def test_too_few_points_for_the_columns_have_a_note():
+    random = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match=r"Set 1: The set has 4 points, fewer than its 3 columns plus two, and gets 1"):
+        mixtures = AmortizedMixture(random_state=0).fit_many([random.normal(size=(size, 3)) for size in (5, 4, 1)])
+    assert [bool(mixture.note_) for mixture in mixtures] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(n_components=2.5), "n_components must be an integer or 'auto'; got 2.5"),
+        (dict(n_components=True), "n_components must be an integer or 'auto'; got True"),
+        (dict(n_components="two"), "n_components must be an integer or 'auto'; got 'two'"),
+        (dict(noise="yes"), "noise must be True or False; got 'yes'"),
+    ],
+)
+@pytest.mark.as_installed
+def test_options_of_the_wrong_type_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        AmortizedMixture(**options).fit(np.zeros((5, 2)))
 
 
 def degenerate_sets() -> st.SearchStrategy[np.ndarray]:
