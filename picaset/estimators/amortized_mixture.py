@@ -346,7 +346,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         check_choice(self.covariance_type, get_args(CovarianceType), caller=caller, name="covariance_type")
         check_choice(self.init, get_args(Init), caller=caller, name="init")
         check_choice(self.missing, get_args(Missing), caller=caller, name="missing")
-        if not isinstance(self.noise, bool | np.bool):
+        if not isinstance(cast(object, self.noise), bool | np.bool):
             raise ValueError(f"{caller}: noise must be True or False; got {self.noise!r}.")
         check_positive(caller=caller, max_iter=self.max_iter, max_components=self.max_components)
         if self.n_init is not None:

@@ -293,7 +293,9 @@ def records_of_columns(columns: dict[str, Any]) -> list[dict[str, Any]]:
         >>> records_of_columns({"x": [1, 2], "y": [3, 4]})
         [{'x': 1, 'y': 3}, {'x': 2, 'y': 4}]
     """
-    values = [dict(enumerate(column)) if isinstance(column, list) else column for column in columns.values()]
+    values: list[dict[Any, Any]] = [
+        dict(enumerate(cast(list[Any], column))) if isinstance(column, list) else column for column in columns.values()
+    ]
     rows = list(values[0])
     if set(columns) == {"columns", "index", "data"} or any(list(column) != rows for column in values):
         return []
