@@ -7,19 +7,25 @@ uniform background, and ours gets noise=True. Reported for each method: mean adj
 groups with the right number of clusters, and processor time per group.
 
 scikit-learn's search fits GaussianMixture with 1 to 8 components and full, or all four, covariance types, and takes the
-lowest BIC. Its time is linear in the number of groups, so it is measured on 50; ours on 50 and on 5000 in one call.
+lowest BIC. All methods have one thread.
+
+The parts `speed` measure elongated groups: ours on 50 and on 5000 groups in one call and on 50 groups one by one, and
+scikit-learn's search on the same 50, because its time is linear in the number of groups.
 
 The part `starts` compares initializations on the sets of the paper: 200 sets of 300 to 600 points from four round
-Gaussians, whose number is given; log-likelihood per point.
+Gaussians, whose number is given; log-likelihood per point. torchgmm is compared if it is installed (`pip install
+--no-deps torchgmm`); pycave cannot be imported beside this version of PyTorch Lightning.
 
     python -m benchmarks.clusterer --record results/clusterer_shapes__MACHINE__MONTH.json   # continues where it stopped
     python -m benchmarks.clusterer --record /tmp/quick.json --groups 4 --dimensions 2       # a quick look
 
-Every finished column is added to the record. Settings of the library were chosen on groups with other seeds.
+Every finished part is added to the record, with its commit; parts of another commit are not continued unless
+--mix-commits is given. Settings of the library were chosen on groups with other seeds.
 """
 
 import argparse
 import json
+import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -33,6 +39,7 @@ from sklearn.cluster import HDBSCAN
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import describe_run
 from picaset import AmortizedMixture
@@ -43,6 +50,9 @@ DIMENSIONS = (1, 2, 5, 10, 30)
 NOISE = 0.08
 TYPES = ("spherical", "diag", "tied", "full")
 SEED = 2026
+FEW_GROUPS = 50
+"""Number of groups on which the speed of methods is measured whose time is linear in the number of groups."""
+SPEED_DIMENSIONS = (2, 10)
 Group = tuple[np.ndarray, np.ndarray]
 """Points (n, D) and the cluster of each, -1 for noise."""
 
@@ -154,15 +164,29 @@ def quality(groups: Sequence[Group], found: Sequence[np.ndarray]) -> dict[str, f
     }  # fmt: skip
 
 
-def measure_speed(count: int, dim: int) -> list[dict[str, Any]]:
-    """Return the processor time per group of ours for many groups in one call."""
-    sets = [points for points, _ in draw_groups("elongated", dim, count)]
+def measure_speed(many: int, dim: int) -> list[dict[str, Any]]:
+    """Return the processor time per group of ours, in one call and one by one, and of scikit-learn's search."""
+    sets = [points for points, _ in draw_groups("elongated", dim, many)]
+    few, rows = sets[:FEW_GROUPS], list[dict[str, Any]]()
     estimator = AmortizedMixture(random_state=0)
+
+    def add(method: str, groups: Sequence[np.ndarray], call: Callable[[], object]) -> None:
+        began = time.process_time()
+        call()
+        milliseconds = 1e3 * (time.process_time() - began) / len(groups)
+        rows.append(
+            {"table": "speed", "dimensions": dim, "groups": len(groups), "method": method, "milliseconds": milliseconds}
+        )
+
     estimator.fit_many(sets[:2])
-    began = time.process_time()
-    estimator.fit_many(sets)
-    milliseconds = 1e3 * (time.process_time() - began) / count
-    return [{"table": "speed", "dimensions": dim, "groups": count, "method": "ours", "milliseconds": milliseconds}]
+    add("ours, one call", few, lambda: estimator.fit_many(few))
+    add("ours, one by one", few, lambda: [clone(estimator).fit(points) for points in few])
+    searches = list[dict[str, np.ndarray]]()
+    add("scikit-learn, all types", few, lambda: searches.extend(map(search_scikit_learn, few)))
+    full = 1e3 * float(np.mean([search["full time"] for search in searches]))
+    rows.append({**rows[-1], "method": "scikit-learn, full", "milliseconds": full})
+    add("ours, one call", sets, lambda: estimator.fit_many(sets))
+    return rows
 
 
 def measure_tables() -> list[dict[str, Any]]:
@@ -207,7 +231,26 @@ def measure_starts(count: int = 200) -> list[dict[str, Any]]:
     for number in (1, 10):
         peer = GaussianMixture(4, covariance_type="spherical", n_init=number, random_state=0)
         add(f"scikit-learn, {number}", lambda peer=peer: [clone(peer).fit(points) for points in sets])
-    return rows
+    return rows + measure_torchgmm([points.astype(np.float32) for points in sets])
+
+
+def measure_torchgmm(sets: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+    """Return the log-likelihood and processor time of torchgmm, or no row if it is not installed."""
+    try:
+        from torchgmm.bayes import GaussianMixture as TorchMixture
+    except ImportError:
+        return []
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    options = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    scores, began = list[float](), time.process_time()
+    for points in map(torch.from_numpy, sets):
+        torch.manual_seed(0)
+        mixture = TorchMixture(4, covariance_type="spherical", trainer_params=options)
+        scores.append(-float(mixture.fit(points).score(points)))
+    milliseconds = 1e3 * (time.process_time() - began) / len(sets)
+    return [
+        {"table": "starts", "method": "torchgmm, 1", "log_likelihood": np.mean(scores), "milliseconds": milliseconds}
+    ]
 
 
 def main() -> None:
@@ -215,28 +258,49 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True, help="JSON file that every finished part is added to")
     parser.add_argument("--groups", type=int, default=50, help="groups of a column")
     parser.add_argument("--many", type=int, default=5000, help="groups in one call for the speed of ours")
+    parser.add_argument("--mix-commits", action="store_true", help="continue a record of another commit")
     parser.add_argument("--dimensions", type=int, nargs="+", default=DIMENSIONS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # scikit-learn warns about convergence, ours about the largest number tried
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        f"{kind} {dim}": lambda kind=kind, dim=dim: measure_column(kind, dim, arguments.groups)
-        for dim in arguments.dimensions
-        for kind in KINDS
-    }
-    parts = {
         "tables": measure_tables,
         "starts": measure_starts,
-        **parts,
-        "many 2": lambda: measure_speed(arguments.many, 2),
+        **{f"speed {dim}": lambda dim=dim: measure_speed(arguments.many, dim) for dim in SPEED_DIMENSIONS},
+        **{
+            f"{kind} {dim}": lambda kind=kind, dim=dim: measure_column(kind, dim, arguments.groups)
+            for dim in arguments.dimensions
+            for kind in KINDS
+        },
     }
-    for name, measure in parts.items():
-        saved = json.loads(arguments.record.read_text()) if arguments.record.is_file() else {"parts": {}}
-        if name not in saved["parts"]:
-            saved = {**describe_run("clusterer", {}), "parts": {**saved["parts"], name: measure()}}
-            arguments.record.write_text(json.dumps(saved) + "\n")
-        for row in saved["parts"][name]:
-            print(name, *(f"{value:.3f}" if isinstance(value, float) else value for value in list(row.values())[1:]))
+    run = describe_run("clusterer", {})  # once, because the checked out commit may change during a long run
+    with threadpool_limits(1):
+        for name, measure in parts.items():
+            saved = read_record(arguments.record)
+            if name not in saved["parts"]:
+                if not arguments.mix_commits:
+                    check_commits(saved["commits"], str(run["commit"]), arguments.record)
+                commits = {**saved["commits"], name: run["commit"]}
+                saved = {**run, "commits": commits, "parts": {**saved["parts"], name: measure()}}
+                arguments.record.write_text(json.dumps(saved) + "\n")
+            for row in saved["parts"][name]:
+                values = [f"{value:.3f}" if isinstance(value, float) else value for value in row.values()]
+                print(name, *values[1:], flush=True)
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the finished parts of a record, and the commit of each."""
+    return json.loads(path.read_text()) if path.is_file() else {"commits": {}, "parts": {}}
+
+
+def check_commits(commits: dict[str, str], commit: str, path: Path) -> None:
+    """Raise an error if a part of a record was measured at another commit."""
+    if others := {name: other for name, other in commits.items() if other != commit}:
+        name, other = next(iter(others.items()))
+        raise SystemExit(
+            f"{path}: part {name!r} was measured at commit {other}, this is {commit}. Delete the file, or pass "
+            "--mix-commits to add parts of this commit; the commit of each part is recorded."
+        )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from picaset.networks.mixture_proposer import MixtureProposer
 @pytest.mark.as_installed  # some checks give parameters of the wrong type
 @parametrize_with_checks([AmortizedMixture(n_components=2, covariance_type="diag"), AmortizedMixture()])
 @pytest.mark.filterwarnings("ignore:.*components is the largest number:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*columns plus two, and gets 1 component:UserWarning")
 def test_it_is_an_estimator_as_scikit_learn_wants_them(estimator, check):
     check(estimator)
 
@@ -174,6 +175,17 @@ def test_noise_has_its_own_label_and_weight():
     assert mixture.score(points) == pytest.approx(mixture.lower_bound_)
 
 
+@pytest.mark.parametrize("number", [3, 4, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_uniform_background_does_not_hide_clusters_side_by_side(number, seed):
+    random = np.random.default_rng(seed)
+    values = np.concatenate([random.normal(8.0 * index, random.uniform(0.4, 1.6), 100) for index in range(number)])
+    values = np.concatenate([values, random.uniform(values.min(), values.max(), 9 * number)])
+    mixture = AmortizedMixture(noise=True, random_state=0).fit(values[:, None])
+    assert mixture.n_components_ == number
+    assert mixture.noise_weight_ < 0.2
+
+
 def test_reaching_max_components_is_warned_about():
     random = np.random.default_rng(0)
     points = np.concatenate([20 * np.array([i, i % 2]) + random.standard_normal((40, 2)) for i in range(4)])
@@ -267,12 +279,34 @@ def test_a_file_that_lacks_an_attribute_is_refused(points, tmp_path):
         AmortizedMixture.load(tmp_path)
 
 
+def test_too_few_points_for_the_columns_have_a_note():
+    random = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match=r"Set 1: The set has 4 points, fewer than its 3 columns plus two, and gets 1"):
+        mixtures = AmortizedMixture(random_state=0).fit_many([random.normal(size=(size, 3)) for size in (5, 4, 1)])
+    assert [bool(mixture.note_) for mixture in mixtures] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(n_components=2.5), "n_components must be an integer or 'auto'; got 2.5"),
+        (dict(n_components=True), "n_components must be an integer or 'auto'; got True"),
+        (dict(n_components="two"), "n_components must be an integer or 'auto'; got 'two'"),
+        (dict(noise="yes"), "noise must be True or False; got 'yes'"),
+    ],
+)
+@pytest.mark.as_installed
+def test_options_of_the_wrong_type_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        AmortizedMixture(**options).fit(np.zeros((5, 2)))
+
+
 def degenerate_sets() -> st.SearchStrategy[np.ndarray]:
     """Few, duplicate, collinear and constant points, at any place and scale."""
 
     @st.composite
     def draw(draw: st.DrawFn) -> np.ndarray:
-        size, dim = draw(st.integers(1, 12)), draw(st.integers(1, 5))
+        size, dim = draw(st.integers(1, 60)), draw(st.integers(1, 15))
         random = np.random.default_rng(draw(st.integers(0, 2**31)))
         rank = draw(st.integers(0, dim))
         points = random.standard_normal((size, rank)) @ random.standard_normal((rank, dim))
@@ -293,9 +327,22 @@ def degenerate_sets() -> st.SearchStrategy[np.ndarray]:
     noise=st.booleans(),
     kind=st.sampled_from(["auto", *TYPES]),
     number=st.sampled_from(["auto", 1, 2, 5]),
+    weights=st.sampled_from([None, "whole", "tiny", "huge"]),
+    together=st.booleans(),
 )
-def test_degenerate_sets_have_finite_mixtures(points, noise, kind, number):
-    mixture = AmortizedMixture(number, covariance_type=kind, noise=noise, max_components=3, random_state=0).fit(points)
+def test_degenerate_sets_have_finite_mixtures(points, noise, kind, number, weights, together):
+    estimator = AmortizedMixture(number, covariance_type=kind, noise=noise, max_components=3, random_state=0)
+    random = np.random.default_rng(len(points))
+    if weights == "whole":
+        weights = np.r_[1, random.integers(0, 4, len(points) - 1)]
+    elif weights is not None:
+        weights = random.uniform(0.5, 2.0, len(points)) * {"tiny": 1e-6, "huge": 1e6}[weights]
+    if together:
+        half = points[: (len(points) + 1) // 2]
+        own = None if weights is None else [weights, weights[: len(half)]]
+        mixture, _ = estimator.fit_many([points, half], sample_weight=own)
+    else:
+        mixture = estimator.fit(points, sample_weight=weights)
     for values in (mixture.means_, mixture.covariances_, mixture.weights_, mixture.score_samples(points)):
         assert np.isfinite(values).all()
     assert np.linalg.eigvalsh(mixture.covariance_matrices()).min() > -1e-9 * mixture.covariance_matrices().max()

@@ -279,3 +279,38 @@ def test_ellipses_follow_the_covariance_and_lie_above_the_points(tmp_path, monke
     assert len({tuple(colour) for colour in scatter.get_facecolors().round(3).tolist()}) == 2
     assert len(set(PALETTE)) == 20
     assert NOISE not in PALETTE
+
+
+def test_a_label_touches_its_tilted_ellipse(tmp_path, monkeypatch):
+    figure = new_figure(6, 6)
+    monkeypatch.setattr(mixture_plot, "new_figure", lambda width, height: figure)
+    covariance = np.array([[9.0, -8.0], [-8.0, 9.0]])
+    points = np.random.default_rng(0).multivariate_normal([1.0, 2.0], covariance, 200)
+    panel = Panel("one", points, np.zeros(200, int), np.array([[1.0, 2.0]]), covariance[None], np.ones(1))
+    draw_mixtures([panel], ["x", "y"], tmp_path / "tilted.PNG")
+    (axis,) = figure.axes
+    (label,) = [text for text in axis.texts if text.get_text() == "0"]
+    offset = np.array(label.xy) - [1.0, 2.0]
+    normal = np.linalg.solve(covariance, offset)  # of the ellipse through this point
+    np.testing.assert_allclose([offset @ normal, normal[0]], [4.0, 0.0], atol=1e-9)
+    assert normal[1] > 0
+
+
+def test_constant_columns_and_single_rows_have_no_invented_deviation(tmp_path, capsys):
+    path = tmp_path / "points.csv"
+    path.write_text("s,x,y\n" + "".join(f"a,{index},7\n" for index in range(20)) + "b,5,7\nc,6,7\nc,8,7\n")
+    assert main(["cluster", str(path), "--set", "s"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "7 ± 0" in out
+    assert "5.0 ± 0 " in out
+    assert "The set has 1 point, fewer than its 2 columns plus two, and gets 1 component" in out
+    path.write_text("x,y\n5,7\n")
+    assert main(["cluster", str(path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "1 point in 1 set" in out
+    assert "100%" not in out
+
+
+def test_a_misspelt_command_is_answered_with_the_right_one(capsys):
+    assert main(["clutser", "points.csv"]) == 1
+    assert "there is no command 'clutser'; did you mean cluster?" in capsys.readouterr().err

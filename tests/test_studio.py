@@ -201,7 +201,7 @@ def test_a_million_points_are_refused_with_what_to_do(here):
     [
         ("picaso", "[[0, 1], [NaN, 2]]", "points, entry 2, entry 1: input should be a finite number."),
         ("picaso", "[[0, Infinity], [1, 2]]", "points, entry 1, entry 2: input should be "),
-        ("picaso", "[[0, 1e7], [1, 2]]", "less than or equal to 1000000"),
+        ("picaso", "[[0, 1e10], [1, 2]]", "less than or equal to 1000000000"),
         ("picaso", "[[0, 1]]", "at least 2 items"),
         ("picaso", '"all"', "points: input should be a valid list."),
         ("magic", "[[0, 1], [1, 2]]", "method: input should be 'picaso'"),
@@ -218,11 +218,71 @@ def test_points_that_cannot_be_used_are_refused_with_the_reason(here, method, po
 
 
 @pytest.mark.parametrize("name", [*NETWORKS, "clusterer", "scikit-learn"])
-@pytest.mark.parametrize("points", [[[2, 2]] * 9, [[-1e6, 1e6], [1e6, -1e6], [0, 0], [1, 1]], [[0, 0], [0, 1e-9]]])
+@pytest.mark.parametrize("points", [[[2, 2]] * 9, [[-1e9, 1e9], [1e9, -1e9], [0, 0], [1, 1]], [[0, 0], [0, 1e-9]]])
 def test_points_of_any_kind_get_a_mixture_or_a_message(here, name, points):
     answer = here.fit(points, name, components=2)
     assert answer.status_code in (200, 422)
     assert answer.status_code == 200 or said(answer)
+
+
+def test_covariances_are_of_the_chosen_type(here):
+    random = np.random.default_rng(0)
+    slanted = random.standard_normal((200, 2)) @ [[3.0, 2.5], [0.0, 1.0]]
+    points = np.concatenate([slanted, random.standard_normal((100, 2)) + np.array([0, 12])]).round(4).tolist()
+    for name in ("clusterer", "scikit-learn"):
+        found = {
+            kind: np.array(
+                [
+                    component["covariance"]
+                    for component in here.fit(points, name, components=2, covariance=kind).json()["components"]
+                ]
+            )
+            for kind in ("auto", "spherical", "diag", "tied", "full")
+        }
+        xx, xy, yy = found["spherical"].T
+        np.testing.assert_array_equal(xx, yy)
+        assert (xy == 0).all()
+        assert (found["diag"][:, 1] == 0).all()
+        assert (found["diag"][0] != found["diag"][1]).any()
+        np.testing.assert_array_equal(found["tied"][0], found["tied"][1])
+        assert found["tied"][0, 1] > 1
+        assert found["full"][0, 1] > 5 > found["full"][1, 1]
+        np.testing.assert_allclose(found["auto"], found["full"], rtol=0.02, atol=0.02)
+    answer = here.fit(points, "clusterer", covariance="round")
+    assert (answer.status_code, "covariance: input should be 'auto'" in said(answer)) == (422, True)
+
+
+def test_noise_is_labelled_where_a_method_has_it(here):
+    random = np.random.default_rng(0)
+    far = random.uniform(-20, 20, (15, 2))
+    points = [*blobs(200), *far.round(4).tolist()]
+    labels = np.array(here.fit(points, "clusterer", components=4, noise=True).json()["labels"])
+    assert (labels[200:] == -1).sum() > 10
+    assert (labels[:200] == -1).sum() < 10
+    for name, noise in (("clusterer", False), ("scikit-learn", True), ("picaso", True)):
+        assert min(here.fit(points, name, components=4, noise=noise).json()["labels"]) >= 0
+
+
+def test_a_fit_is_judged_by_what_the_points_call_for(here):
+    random = np.random.default_rng(0)
+    long = random.standard_normal((300, 2)) * [12.0, 0.2]
+    points = np.concatenate([long, long[:, ::-1] + [0, 40]]).round(4).tolist()
+    circles = here.fit(points, "clusterer", components=4, covariance="spherical").json()
+    assert circles["reference"] > circles["log_likelihood"] + 0.3
+    ellipses = here.fit(points, "clusterer", components=2).json()
+    assert ellipses["reference"] == pytest.approx(ellipses["log_likelihood"], abs=0.01)
+    assert ellipses["reference"] == pytest.approx(circles["reference"])
+
+
+def test_coordinates_of_maps_in_metres_are_fitted(here):
+    places = (np.array(blobs(200)) * 100 + [691_600.25, 5_336_000.5]).round(2)
+    table = "east,north\n" + "".join(f"{east},{north}\n" for east, north in places.tolist())
+    points = here.client.post("/api/cluster/csv", json={"text": table}).json()["points"]
+    assert points == places.tolist()
+    answer = here.fit(points, "clusterer", components=4).json()
+    assert sorted(np.bincount(answer["labels"]).tolist()) == [50] * 4
+    means = np.array([component["mean"] for component in answer["components"]]) - [691_600.25, 5_336_000.5]
+    np.testing.assert_allclose(np.sort(np.abs(means).ravel()), 300, atol=20)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +294,7 @@ def test_points_of_any_kind_get_a_mixture_or_a_message(here, name, points):
         ("x,y\n1,2\n3\n", "The table, line 3: expected 2 values; got 1."),
         ("x,y\n1,inf\n3,4\n", "which is not finite"),
         ("x,y\n1,\n,4\n", "at least two rows with both x and y"),
-        ("1,2e9\n3,4\n", "Coordinates must be within 1e+06"),
+        ("1,2e9\n3,4\n", "Coordinates must be within 1e+09"),
         ("1,2\n" * 5001, "The table has 5,001 rows; the page accepts at most 5,000 points."),
         (" ", "The table is empty."),
         ("", "The table is empty."),

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 import shutil
 import time
@@ -228,6 +229,49 @@ def test_a_table_is_pasted_and_a_wrong_one_is_refused_with_its_line(cluster, tmp
     small.write_text("0.5,0.25\n1,2\n4,3\n")
     cluster.set_input_files("#file", small)
     expect(cluster.locator("#board-state")).to_have_text("3 points")
+
+
+def paste(page, text: str) -> None:
+    page.click("#paste")
+    page.fill("#paste-text", text)
+    page.click("#paste-dialog button[value=take]")
+    expect(page.locator("#paste-dialog")).not_to_be_visible()
+    settled(page)
+
+
+@pytest.mark.parametrize("origin", [(48.8566, 2.3522), (691_600.25, 5_336_000.5)], ids=["degrees", "metres"])
+def test_places_on_a_map_fill_the_frame(cluster, origin):
+    offsets = [(index % 11 - 5, index // 11 - 5) for index in range(121)]
+    size = 1e-3 if origin[0] < 100 else 100
+    rows = (f"{origin[0] + size * east:.6f},{origin[1] + size * north:.6f}\n" for east, north in offsets)
+    paste(cluster, "x,y\n" + "".join(rows))
+    expect(cluster.locator("#board-state")).to_have_text("121 points")
+    half = 5 * 1.1  # half the width of the frame, in steps of the places
+    shares = [0.5 + 0.5 * step / half for step in (-5, 0, 5)]
+    box = cluster.locator("#board").bounding_box()
+    side = min(box["width"], box["height"])
+    for left in shares:
+        for top in shares:
+            across = 0.5 + (left - 0.5) * side / box["width"]
+            down = 0.5 + (top - 0.5) * side / box["height"]
+            assert is_drawn(cluster, "#board", across, down)
+    assert "good fit" in badge(cluster, "clusterer")
+    expect(cluster.locator('[data-method="clusterer"] .outside')).to_have_text("")
+
+
+def test_two_long_clusters_under_four_circles_are_no_good_fit(cluster):
+    steps = [index / 150 - 1 for index in range(301)]
+    rows = [f"{12 * step:.4f},{0.2 * math.sin(40 * step):.4f}\n" for step in steps]
+    rows += [f"{0.2 * math.sin(40 * step):.4f},{40 + 12 * step:.4f}\n" for step in steps]
+    paste(cluster, "x,y\n" + "".join(rows))
+    cluster.select_option("#covariance", "spherical")
+    settled(cluster)
+    for method in ("clusterer", "scikit-learn"):
+        expect(cluster.locator(f'[data-method="{method}"] .badge')).to_have_text(re.compile("rough|poor"))
+    assert "fit well" not in cluster.inner_text("#verdict")
+    cluster.select_option("#covariance", "full")
+    settled(cluster)
+    expect(cluster.locator('[data-method="clusterer"] .badge')).to_have_text(re.compile("good fit"))
 
 
 def test_components_are_as_many_as_the_slider_says_where_a_method_can_choose(cluster):

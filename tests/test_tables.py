@@ -256,3 +256,97 @@ def test_rows_are_written_as_they_were_read(tmp_path):
 def test_records_that_are_no_objects_are_refused_with_their_line(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
         read_table(write(tmp_path, text, "points.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("points.jsonl", '{"x": "1.5", "y": 3, "who": "a"}\n{"x": "2", "y": "n/a", "who": "b"}\n'),
+        ("points.json", '[{"x": "1.5", "y": "3", "who": "a"}, {"x": 2, "y": null, "who": "b"}]'),
+    ],
+)
+def test_numbers_written_as_text_are_numbers(tmp_path, name, text):
+    table = read_table(write(tmp_path, text, name))
+    assert choose_columns(table) == (["x", "y"], ["left out: who (text); choose columns with --columns"])
+    np.testing.assert_array_equal(table.numbers(["x", "y"]), [[1.5, 3], [2, np.nan]])
+
+
+def test_numbers_as_text_in_parquet_are_numbers_and_ids_stay_ids(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"x": ["1.5", None], "user_id": ["1", "2"], "when": ["2021-01-01", "2021-01-02"]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "points.parquet")
+    table = read_table(tmp_path / "points.parquet")
+    assert choose_columns(table)[0] == ["x"]
+    assert [tables.column_kind(table, name) for name in columns] == ["numbers", "ids", "dates"]
+    np.testing.assert_array_equal(group_rows(table, set_column=None, keep_missing=True, hint="").points, [[1.5]])
+    np.testing.assert_array_equal(
+        np.concatenate(list(open_large_table(tmp_path / "points.parquet", drop_missing=True).chunks())), [[1.5]]
+    )
+
+
+def test_a_word_among_numbers_written_as_text_is_refused_with_its_line(tmp_path):
+    table = read_table(write(tmp_path, '{"x": "1.5"}\n{"x": "2"}\n{"x": "many"}\n', "points.jsonl"))
+    with pytest.raises(ValueError, match="line 3: column x has 'many', which is not a number"):
+        choose_columns(table)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"x":{"0":1,"1":3},"y":{"0":2,"1":4}}',
+        '{\n  "x": {"0": 1, "1": 3},\n  "y": {"0": 2, "1": 4}\n}\n',
+        '{"0":{"x":1,"y":2},"1":{"x":3,"y":4}}\n',
+        '{"x":[1,3],"y":[2,4]}\n',
+    ],
+)
+def test_json_with_one_object_of_columns_is_read_as_pandas_writes_it(tmp_path, text):
+    table = read_table(write(tmp_path, text, "points.json"))
+    assert list(table.columns) == ["x", "y"]
+    np.testing.assert_array_equal(table.numbers(["x", "y"]), [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"columns":["x","y"],"index":[0,1],"data":[[1,2],[3,4]]}',
+        '{"x":{"0":1},"y":{"0":2,"1":4}}',
+        '{"x":[1,3],"y":[2,4]}\n{"x":[1,3],"y":[2,4]}\n',
+    ],
+)
+def test_json_of_lists_that_are_no_columns_is_refused_with_what_pandas_should_write(tmp_path, text):
+    with pytest.raises(ValueError, match=r'one JSON object for each row.*orient="records"'):
+        read_table(write(tmp_path, text, "points.json"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("# measured in May\nx,y\n1,2\n3,4\n", ["x", "y"]),
+        ("# measured, in May\n\n# by hand\nx,y\n1,2\n3,4\n", ["x", "y"]),
+        ("# measured, in May\nx,y\n1,2\n3,4\n", ["x", "y"]),
+        ("# x,y\n1,2\n3,4\n", ["x", "y"]),
+        ("# made by NumPy\n# x y\n1.0 2.0\n3.0 4.0\n", ["x", "y"]),
+        ("#measured in May\n1,2\n3,4\n", ["column1", "column2"]),
+        ("#,x\n1,2\n3,4\n", ["#", "x"]),
+    ],
+)
+def test_comments_before_the_header_are_skipped_and_may_have_the_names(tmp_path, text, names):
+    table = read_table(write(tmp_path, text))
+    assert list(table.columns) == names
+    np.testing.assert_array_equal(table.numbers(names), [[1, 2], [3, 4]])
+    assert table.locations[1] == f"line {text.count(chr(10))}"
+    assert bool(table.notes) == ("May" in text or "NumPy" in text)
+
+
+def test_names_of_a_text_table_may_begin_with_a_number_sign(tmp_path):
+    table = read_table(write(tmp_path, "#name,city\nBob,Paris\nAnn,Oslo\n"))
+    assert list(table.columns) == ["name", "city"]
+    assert table.num_rows == 2
+
+
+def test_a_trailing_delimiter_is_refused_with_what_to_do(tmp_path):
+    with pytest.raises(ValueError, match=r"line 2: expected 2 values; got 3\. Remove the ',' at the end"):
+        read_table(write(tmp_path, "x,y\n1,2,\n3,4,\n"))
+    table = read_table(write(tmp_path, "x,y,\n1,2,\n3,4,\n"))
+    assert choose_columns(table)[0] == ["x", "y"]

@@ -1,6 +1,7 @@
 """The command line: one file per command."""
 
 import contextlib
+import difflib
 import inspect
 import io
 import os
@@ -89,6 +90,9 @@ def format_error(error: Exception) -> str:
 def parse(arguments: Sequence[str] | None) -> Command:
     """Return the command that the arguments name; a mistake in them is printed, and ends the program."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    first = next(iter(arguments), "")
+    if first not in COMMANDS and (similar := difflib.get_close_matches(first, COMMANDS, n=1)):
+        raise ValueError(f"there is no command {first!r}; did you mean {similar[0]}?")
     escaped = [printable(argument) for argument in arguments]
     if escaped != list(arguments):  # tyro prints by itself: the name of a file where an option is expected
         with (

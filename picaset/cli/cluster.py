@@ -137,7 +137,7 @@ class Cluster:
             ("parameters", self.parameters, (".json", ".csv")),
             ("plot", self.plot, (".png", ".svg", ".pdf")),
         ):
-            if path is not None and path.suffix not in suffixes:
+            if path is not None and path.suffix.lower() not in suffixes:
                 raise ValueError(f"--{name} must end in {' or '.join(suffixes)}; got {path}.")
             if path is not None and not path.parent.is_dir():
                 raise ValueError(f"--{name}: there is no folder {path.parent}.")
@@ -145,18 +145,20 @@ class Cluster:
     def print_result(self, clustered: Any, comparison: dict[str, Any] | None, notes: Sequence[str]) -> None:
         console = Terminal()
         count, mixtures = len(clustered.sets), clustered.mixtures
-        dropped = f", {clustered.num_dropped} rows with missing values dropped" if clustered.num_dropped else ""
+        number = clustered.num_dropped
+        dropped = f", {number} row{'s' * (number > 1)} with missing values dropped" if number else ""
         columns = clustered.columns
         names = f"columns {', '.join(columns)}" if len(columns) <= 6 else f"{len(columns)} columns"
         console.print(
-            f"{clustered.num_points} points in {count} set{'s' * (count > 1)}, {names}"
+            f"{clustered.num_points} point{'s' * (clustered.num_points > 1)} in {count} set{'s' * (count > 1)}, {names}"
             f"{dropped}: {1e3 * clustered.seconds / count:.1f} ms per set"
         )
         if count == 1:
-            console.print(describe_mixture(mixtures[0]))
+            console.print(describe_mixture(mixtures[0], is_certain=bool(clustered.is_constant(0).all())))
         console.print(components_table(clustered, console))
         if count > MAX_PRINTED:
-            console.print(f"and {count - MAX_PRINTED} more sets; --parameters writes all of them")
+            more = f"{count - MAX_PRINTED} more set{'s' * (count - MAX_PRINTED > 1)}"
+            console.print(f"and {more}; --parameters writes all of them")
         if comparison is not None:
             selected = ", selected by picaset" if self.components == "auto" else ""
             console.print(comparison_table(comparison, title=f"same number of components{selected}"))
@@ -181,7 +183,8 @@ def draw(clustered: Any, path: Path) -> list[str]:
     panels = list[Panel]()
     for index, (centres, matrices) in enumerate(zip(means, covariances, strict=True)):
         members = clustered.members[index]
-        title = clustered.sets[index] if count > 1 else f"{clustered.num_points:,} points"
+        number = clustered.num_points
+        title = clustered.sets[index] if count > 1 else f"{number:,} point{'s' * (number > 1)}"
         matrices, mixture = matrices[:, axes][:, :, axes], clustered.mixtures[index]
         widths: list[float] = mixture.noise_widths_[axes].tolist()
         background = mixture.noise_weight_ / math.prod(widths)
@@ -191,11 +194,13 @@ def draw(clustered: Any, path: Path) -> list[str]:
     return notes
 
 
-def describe_mixture(mixture: Any) -> str:
+def describe_mixture(mixture: Any, *, is_certain: bool) -> str:
     """Describe the only mixture in a line: how many components, of which shape, and how sure that is."""
     count = mixture.n_components_
     probabilities = getattr(mixture, "n_components_probabilities_", {})
     others = [f"{number}: {value:.0%}" for number, value in probabilities.items() if value >= 0.01]
+    if len(probabilities) < 2 or is_certain:  # nothing was chosen
+        others = []
     sure = f" (probability of {', '.join(others)})" if others else ""
     text = f"{count} component{'s' * (count > 1)}{sure}, {mixture.covariance_type_} covariances"
     return f"{text}; log-likelihood per point {mixture.lower_bound_:.4f}"
@@ -204,15 +209,19 @@ def describe_mixture(mixture: Any) -> str:
 def components_table(clustered: Any, console: Terminal) -> Table:
     """Return the components of the first sets: one row each if the terminal is wide enough, or one row per column."""
     mixtures = clustered.mixtures[:MAX_PRINTED]
-    formats = [column_format(mixtures, column) for column in range(len(clustered.columns))]
+    # The variance of equal values is the smallest that a component may have, which is not a property of the data.
+    spreads = [
+        np.where(clustered.is_constant(index), 0.0, np.sqrt(mixture.variances_by_coordinate()))
+        for index, mixture in enumerate(mixtures)
+    ]
+    formats = [column_format(mixtures, spreads, column) for column in range(len(clustered.columns))]
     names = ["set"] * (len(clustered.sets) > 1) + ["component", "weight"]
     by_component, by_column = Table(), Table()
     for table, headings in ((by_component, [*names, *clustered.columns]), (by_column, [*names, "column", "mean"])):
         for name in headings:
             table.add_column(name, justify="left" if name in ("set", "column") else "right")
     by_column.add_column("deviation", justify="right")
-    for set_name, mixture in zip(clustered.sets, mixtures, strict=False):
-        deviations = np.sqrt(mixture.variances_by_coordinate())
+    for set_name, mixture, deviations in zip(clustered.sets, mixtures, spreads, strict=False):
         for component, (weight, means) in enumerate(zip(mixture.weights_, mixture.means_, strict=True)):
             is_last = component == mixture.n_components_ - 1 and not mixture.noise_weight_
             first = [set_name if component == 0 else ""] * (len(clustered.sets) > 1)
@@ -237,24 +246,28 @@ def components_table(clustered: Any, console: Terminal) -> Table:
     return by_column
 
 
-def column_format(mixtures: Sequence[Any], column: int) -> Callable[[float, float], tuple[str, str]]:
+def column_format(
+    mixtures: Sequence[Any], spreads: Sequence[Any], column: int
+) -> Callable[[float, float], tuple[str, str]]:
     """Return a function that writes a mean and a deviation with the digits that the spread of a column calls for.
 
-    Two digits of the smallest deviation are shown, however large the numbers themselves are.
+    Two digits of the smallest deviation above zero are shown, however large the numbers themselves are.
     """
     means = np.concatenate([mixture.means_[:, column] for mixture in mixtures])
-    deviations = np.sqrt(np.concatenate([mixture.variances_by_coordinate()[:, column] for mixture in mixtures]))
+    deviations = np.concatenate([spread[:, column] for spread in spreads])
     spread = max(float(np.ptp(means)), float(deviations.max()))
-    resolution = max(float(deviations.min()), spread / 1000)
+    resolution = max(float(deviations[deviations > 0].min(initial=np.inf)) if deviations.any() else 0, spread / 1000)
     largest = max(float(np.abs(means).max()), resolution)
     if resolution <= 0:
         return lambda mean, deviation: (f"{mean:.6g}", f"{deviation:.2g}")
     decimals = 1 - math.floor(math.log10(resolution))
     if largest < 1e12 and decimals <= 6:
         decimals = max(decimals, 0)
-        return lambda mean, deviation: (f"{round(mean, decimals) + 0.0:.{decimals}f}", f"{deviation:.{decimals}f}")
+        return lambda mean, deviation: (
+            f"{round(mean, decimals) + 0.0:.{decimals}f}", f"{deviation:.{decimals}f}" if deviation else "0"
+        )  # fmt: skip
     digits = min(max(math.floor(math.log10(largest)) + decimals, 1), 16)
-    return lambda mean, deviation: (f"{mean:.{digits}e}", f"{deviation:.1e}")
+    return lambda mean, deviation: (f"{mean:.{digits}e}", f"{deviation:.1e}" if deviation else "0")
 
 
 def compare_with_scikit_learn(clustered: Any) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from picaset.estimators.mixture_search import (
     find_proposer,
     information_criterion,
     merge_pairs,
+    min_component_size,
     num_parameters,
     search_mixtures,
     standardize_columns,
@@ -196,7 +197,8 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             mixtures.append(mixture)
         if noted := [index for index, mixture in enumerate(mixtures) if mixture.note_]:
             first = f"Set {noted[0]}: {mixtures[noted[0]].note_}"
-            others = f" {len(noted) - 1} more sets have notes; see note_." if len(noted) > 1 else ""
+            others = f" {len(noted) - 1} more {'sets have' if len(noted) > 2 else 'set has'} notes; see note_."
+            others = others if len(noted) > 1 else ""
             warnings.warn(first + others, stacklevel=2)
         return mixtures
 
@@ -347,15 +349,17 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         check_choice(self.covariance_type, get_args(CovarianceType), caller=caller, name="covariance_type")
         check_choice(self.init, get_args(Init), caller=caller, name="init")
         check_choice(self.missing, get_args(Missing), caller=caller, name="missing")
+        if not isinstance(cast(object, self.noise), bool | np.bool):
+            raise ValueError(f"{caller}: noise must be True or False; got {self.noise!r}.")
         check_positive(caller=caller, max_iter=self.max_iter, max_components=self.max_components)
         if self.n_init is not None:
             check_positive(caller=caller, n_init=self.n_init)
         check_above_zero(caller=caller, tol=self.tol, reg_covar=self.reg_covar)
         if self.n_components == "auto":
             counts = tuple(range(1, self.max_components + 1))
-        elif isinstance(self.n_components, str):
-            raise ValueError(f"{caller}: n_components must be an integer or 'auto'; got {self.n_components!r}.")
         else:
+            if isinstance(self.n_components, bool) or not isinstance(self.n_components, int | np.integer):
+                raise ValueError(f"{caller}: n_components must be an integer or 'auto'; got {self.n_components!r}.")
             check_positive(caller=caller, n_components=int(self.n_components))
             counts = (int(self.n_components),)
         covariances: tuple[Covariance, ...] = ONE_COLUMN if num_columns == 1 else get_args(Covariance)
@@ -433,7 +437,13 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         self.note_ = ""
         if self.n_components == "auto":
             self._set_criterion(result.criterion_by_count)
-            if self.n_components_ == requested[-1] > 1:
+            if size < min_component_size(points.shape[1]):
+                self.note_ = (
+                    f"The set has {size} point{'s' * (size > 1)}, fewer than its {points.shape[1]} "
+                    f"column{'s' * (points.shape[1] > 1)} plus two, and gets {self.n_components_} "
+                    f"component{'s' * (self.n_components_ > 1)}; so few points say little about clusters."
+                )
+            elif self.n_components_ == requested[-1] > 1:
                 self.note_ = (
                     f"{self.n_components_} components is the largest number that was tried; the points may have more. "
                     "Increase max_components."

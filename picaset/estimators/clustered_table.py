@@ -55,6 +55,11 @@ class Clustering:
         """Return the points of one set."""
         return self.points[self.members[index]]
 
+    def is_constant(self, index: int) -> NDArray[np.bool_]:
+        """Return for each column whether all points of one set have the same value."""
+        points = self.points_of_set(index)
+        return np.fmin.reduce(points, axis=0) == np.fmax.reduce(points, axis=0)
+
     @cached_property
     def labels(self) -> tuple[NDArray[np.int64], Floats]:
         """Component of every point, counted within its set, and the probability of this component."""
@@ -89,7 +94,7 @@ class Clustering:
         """Write ``parameters`` as JSON or CSV; the suffix decides."""
         entries = self.parameters()
         with atomic_write(path) as unfinished, unfinished.open("w", newline="") as file:
-            if path.suffix == ".json":
+            if path.suffix.lower() == ".json":
                 file.write(json.dumps(entries, indent=2) + "\n")
             else:
                 writer = csv.DictWriter(file, fieldnames=list(entries[0]))
@@ -149,7 +154,7 @@ def mixture_notes(names: Sequence[str], mixtures: Sequence[AmortizedMixture]) ->
 
 
 def describe_sets(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more sets" if len(names) > 3 else ""
+    more = f" and {len(names) - 3} more set{'s' * (len(names) > 4)}" if len(names) > 3 else ""
     return f"{'set' if len(names) == 1 else 'sets'} {', '.join(names[:3])}{more}"
 
 

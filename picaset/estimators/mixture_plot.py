@@ -67,7 +67,7 @@ def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     with atomic_write(path) as unfinished:
-        figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
+        figure.savefig(unfinished, format=path.suffix[1:].lower(), dpi=150)
 
 
 def draw_panel(axis: Any, panel: Panel) -> None:
@@ -91,7 +91,8 @@ def draw_panel(axis: Any, panel: Panel) -> None:
         ellipse = Ellipse(mean, width, height, angle=angle, facecolor="none", edgecolor=colour, linewidth=1.8)
         ellipse.set_path_effects(halo)
         axis.add_patch(ellipse)
-        top = (mean[0], mean[1] + 2 * math.sqrt(max(covariance[1, 1], 0)))
+        deviation = math.sqrt(max(covariance[1, 1], 1e-300))
+        top = (mean[0] + 2 * covariance[0, 1] / deviation, mean[1] + 2 * deviation)  # the highest point of the ellipse
         axis.annotate(
             str(component), top, (0, 3), textcoords="offset points", ha="center", color=colour, fontweight="bold",
             fontsize=9, path_effects=halo, zorder=5, annotation_clip=True,

@@ -131,6 +131,8 @@ SCREENING_POINTS = 1024
 """Size of the sample on which mixtures are screened."""
 PATIENCE = 2
 """Numbers of components in a row that must not improve the criterion before the search ends."""
+HIDING_BACKGROUND = 0.3
+"""Weight of the background above which it may hide clusters, so that further components are tried."""
 NOISE_FRACTION = 0.15
 """Fraction of the points, with the most distant neighbours, that are excluded as centres and start as noise."""
 
@@ -520,7 +522,7 @@ def screen(
         assigned = assign(sets.points, starts, sets.weights, centre_weights > 0)
         if not options.noise:
             assigned = assigned[:, :, :count]
-        values = torch.full_like(previous, torch.inf)
+        values, background = torch.full_like(previous, torch.inf), torch.zeros_like(previous)
         for model in options.models(count):
             column = options.covariances.index(model[0])
             rows = hopeful[:, column].nonzero()[:, 0]
@@ -531,13 +533,18 @@ def screen(
             mixtures = initial_mixtures(own_features, assigned[rows], model)
             mixtures, criterion = improve_starts(own_features, mixtures, model, sets.totals[rows], options)
             values[rows, column] = criterion.amin(dim=1)
+            if options.noise:
+                background[rows, column] = mixtures.log_weights[:, :, -1].exp().amax(dim=1).double()
             for start in range(criterion.shape[1]):
                 index = torch.full((len(rows), 1), start)
                 candidates.append(Candidates(model, active[rows] + first, mixtures.select(index), criterion[:, start]))
         lowest = values.amin(dim=1)
-        stale = torch.where(lowest < best, 0, stale + 1)
+        # A background that holds many points may hide whole clusters; then the gain of a component says little about
+        # that of the next, and nothing ends yet.
+        hiding = background > HIDING_BACKGROUND
+        stale = torch.where((lowest < best) | hiding.any(dim=1), 0, stale + 1)
         best = torch.minimum(lowest, best)
-        hopeful &= can_catch_up(values, previous, best, count, points.shape[2], sets.totals, options)
+        hopeful &= hiding | can_catch_up(values, previous, best, count, points.shape[2], sets.totals, options)
         previous = values
         kept = (stale < PATIENCE).nonzero()[:, 0]
         if len(kept) == 0:

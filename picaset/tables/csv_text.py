@@ -120,7 +120,9 @@ class CsvPart:
         names, is_numeric = self.layout.names, self.layout.is_numeric or ()
         for line, row in self.rows():
             if len(row) != len(names):
-                raise ValueError(f"{self.name}, line {line}: expected {len(names)} values; got {len(row)}.")
+                trailing = len(row) > len(names) and not any(map(str.strip, row[len(names) :]))
+                hint = f" Remove the {self.layout.delimiter!r} at the end, or name its column." if trailing else ""
+                raise ValueError(f"{self.name}, line {line}: expected {len(names)} values; got {len(row)}.{hint}")
             for name, value, numeric in zip(names, row, is_numeric, strict=False):
                 if numeric and not is_number_or_missing(value):
                     raise ValueError(f"{self.name}, line {line}: column {name} has {value!r}, which is not a number.")
@@ -161,7 +163,7 @@ def read_csv_parts(
     for encoding, block in utf8_blocks(file, name, block_bytes):
         data = block.replace(b"\r", b"\n") if b"\r" in block and b"\n" not in block else block
         num_lines = data.count(b"\n") if block_bytes > 0 else 0  # of the only block, it is not needed
-        num_header_lines = 0
+        num_header_lines, num_comments, notes = 0, 0, list[str]()
         if b"\0" in data:
             raise ValueError(f"{name} is not text: it has a zero byte.")
         if layout is None:
@@ -169,18 +171,22 @@ def read_csv_parts(
             if not lines:
                 first_line += num_lines
                 continue
+            data, num_comments = skip_comments(data, lines)
+            if num_comments:
+                lines = [line.decode() for line in islice(filter(bytes.strip, BytesIO(data)), SNIFFED_LINES)]
+                notes.append(f"{name} begins with a comment (#), which is skipped")
             layout = detect_layout(lines, name)
             data = join_spaces(data) if layout.delimiter == " " else data
-            layout, num_header_lines = read_header(CsvPart(name, data, 1, layout))
+            layout, num_header_lines = read_header(CsvPart(name, data, first_line + num_comments, layout))
             for _ in range(num_header_lines):
                 data = data[data.find(b"\n") + 1 or len(data) :]
         elif layout.delimiter == " ":
             data = join_spaces(data)
-        part = CsvPart(name, data, first_line + num_header_lines, layout)
+        part = CsvPart(name, data, first_line + num_comments + num_header_lines, layout)
         columns = part.parse()
         if layout.is_numeric is None and len(columns[layout.names[0]]):
             layout = replace(layout, is_numeric=[column.dtype.kind in "iuf" for column in columns.values()])
-        notes = [f"{name} is read as Windows-1252 text"] if encoding == "cp1252" else []
+        notes += [f"{name} is read as Windows-1252 text"] if encoding == "cp1252" else []
         for column_name, column in columns.items():
             if column.dtype.kind == "O":
                 numbers, example = numbers_from_text(column, decimal_comma=layout.has_decimal_commas)
@@ -191,6 +197,35 @@ def read_csv_parts(
         first_line += num_lines
     if layout is None:
         raise ValueError(f"{name} is empty.")
+
+
+def skip_comments(data: bytes, lines: Sequence[str]) -> tuple[bytes, int]:
+    """Remove lines that begin with # from the beginning of a text; return their number, with blank ones among them.
+
+    The last of them has the names of the columns, as NumPy writes them, if it has as many values as the next row and
+    this is no header followed by numbers. Then it stays, without the #.
+
+    Example:
+        >>> lines = ["# one station", "# x,y", "1,2"]
+        >>> skip_comments(chr(10).join(lines).encode(), lines)
+        (b'x,y\\n1,2', 1)
+    """
+    number = next((index for index, line in enumerate(lines) if not line.startswith("#")), 0)
+    if number == 0:
+        return data, 0
+    delimiter = detect_delimiter([line.strip("\r\n") for line in lines[number:]])
+    names, first, *others = (
+        line.split() if delimiter == " " else line.split(delimiter)
+        for line in (lines[number - 1][1:], *lines[number : number + 2])
+    )
+    has_names = len(names) == len(first) > 1 and (not is_header(first) or all(map(is_header, others)))
+    removed = 0
+    while number > has_names:
+        line, _, data = data.partition(b"\n")
+        removed, number = removed + 1, number - bool(line.strip())
+    if has_names and names[0].strip():
+        data = data.lstrip().removeprefix(b"#").lstrip()
+    return data, removed
 
 
 def join_spaces(data: bytes) -> bytes:
@@ -290,7 +325,7 @@ def read_header(part: CsvPart) -> tuple[Layout, int]:
         if name in unique_names:
             raise ValueError(f"{part.name}, line {line}: column {index + 1} must have a unique name; got {name!r}.")
         unique_names.add(name)
-    return replace(part.layout, names=names), line
+    return replace(part.layout, names=names), line - part.first_line + 1
 
 
 def is_header(row: Sequence[str]) -> bool:

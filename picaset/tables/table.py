@@ -5,8 +5,8 @@ choose_columns      its features: the numeric columns without ids, and what is l
 group_rows          the rows grouped into sets by the values of one column
 open_large_table    the numeric columns of a table larger than memory, parsed once into an unnamed temporary file
 
-A column holds numbers if all of its values are numbers or missing, and otherwise text. Errors name the line of a text
-file, or the row, and the column.
+A column holds numbers if all of its values are numbers, also if they are written as text, or missing, and otherwise
+text. Errors name the line of a text file, or the row, and the column.
 """
 
 import csv
@@ -239,7 +239,7 @@ class BoundedFile:
 
 
 def read_json_lines(path: Path, max_rows: int | None) -> Iterator[Table]:
-    """Read one JSON object per line, or one array of objects."""
+    """Read one JSON object per line, one array of objects, or the one object of columns that pandas writes."""
     with open_text(path) as file:
         records = json_records(file, path)
         names = dict[str, None]()
@@ -257,16 +257,51 @@ def read_json_lines(path: Path, max_rows: int | None) -> Iterator[Table]:
 
 def json_records(file: ByteFile, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the location of each record and its values."""
-    is_array = False
     for number, line in enumerate(file, start=1):
-        if not is_array and not line.strip():
+        start = line.removeprefix(b"\xef\xbb\xbf").strip() if number == 1 else line.strip()
+        if not start:
             continue
-        if number == 1 and line.lstrip(b"\xef\xbb\xbf \t").startswith(b"["):
+        if number == 1 and start.startswith(b"["):
             values = parse_json(line + file.read(), f"{path}")
             for index, record in enumerate(values):
                 yield check_record(record, f"row {index + 1}", path)
             return
-        yield check_record(parse_json(line, f"{path}, line {number}"), f"line {number}", path)
+        location, record = f"line {number}", None
+        if number == 1 and start == b"{":  # one object on many lines
+            record = parse_json(line + file.read(), f"{path}")
+        location, record = check_record(record or parse_json(line, f"{path}, {location}"), location, path)
+        if number == 1 and record and all(isinstance(value, dict | list) for value in record.values()):
+            rows = [] if file.read().strip() else records_of_columns(record)
+            if not rows:
+                raise ValueError(
+                    f"{path} must have one JSON object for each row, with a number or text for each column; got lists "
+                    'or objects instead. With pandas, write df.to_json(path, orient="records").'
+                )
+            yield from ((f"row {index + 1}", row) for index, row in enumerate(rows))
+            return
+        yield location, record
+
+
+def records_of_columns(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a table that is written as one object; an empty list if the columns differ in their rows.
+
+    Example:
+        >>> records_of_columns({"x": {"0": 1, "1": 2}, "y": {"0": 3, "1": 4}})  # as pandas writes it
+        [{'x': 1, 'y': 3}, {'x': 2, 'y': 4}]
+        >>> records_of_columns({"0": {"x": 1, "y": 3}, "1": {"x": 2, "y": 4}})  # with orient="index"
+        [{'x': 1, 'y': 3}, {'x': 2, 'y': 4}]
+        >>> records_of_columns({"x": [1, 2], "y": [3, 4]})
+        [{'x': 1, 'y': 3}, {'x': 2, 'y': 4}]
+    """
+    values: list[dict[Any, Any]] = [
+        dict(enumerate(cast(list[Any], column))) if isinstance(column, list) else column for column in columns.values()
+    ]
+    rows = list(values[0])
+    if set(columns) == {"columns", "index", "data"} or any(list(column) != rows for column in values):
+        return []
+    if all(map(str.isdigit, columns)) and not all(str(row).isdigit() for row in rows):
+        return values
+    return [{name: column[row] for name, column in zip(columns, values, strict=True)} for row in rows]
 
 
 def parse_json(data: bytes, where: str) -> Any:
@@ -354,16 +389,14 @@ def column_kind(table: Table, name: str) -> str:
     column = table.columns[name]
     if column.dtype.kind == "b":
         return "true or false"
-    if column.dtype.kind in "iuf":
-        if bool(table.is_missing(name).all()):
-            return "empty"
-        return "ids" if ID_NAME.fullmatch(name) and is_whole(column) else "numbers"
     present = column[~table.is_missing(name)]
     if len(present) == 0:
         return "empty"
-    if 2 * sum(map(is_number_or_missing, present)) >= len(present):
-        table.numbers([name])  # raises for the first text
-    return "dates" if all(map(is_date, present[:10])) else "text"
+    if column.dtype.kind not in "iuf":
+        if 2 * sum(map(is_number_or_missing, present)) < len(present):
+            return "dates" if all(map(is_date, present[:10])) else "text"
+        column = table.numbers([name])[:, 0]  # raises for the first text
+    return "ids" if ID_NAME.fullmatch(name) and is_whole(column) else "numbers"
 
 
 def is_date(text: str) -> bool:

@@ -49,7 +49,7 @@ const cascade = new Cascade(section, { colours: () => colours, matching });
 function changed(event) {
   gesture += 1;
   const moved = board.moved();
-  const json = `[${moved.map(([x, y]) => `[${Number(x.toPrecision(9))},${Number(y.toPrecision(9))}]`).join(",")}]`;
+  const json = `[${moved.map(([x, y]) => `[${Number(x.toPrecision(12))},${Number(y.toPrecision(12))}]`).join(",")}]`;
   const number = gesture;
   const query = {
     gesture: number,

@@ -9,8 +9,8 @@ from picaset.studio.schemas import DescribedName, Milliseconds, Option, PageRequ
 
 MAX_POINTS = 5000
 MAX_COMPONENTS = 8
-MAX_COORDINATE = 1e6
-"""Largest absolute coordinate; networks compute in single precision."""
+MAX_COORDINATE = 1e9
+"""Largest absolute coordinate, more than that of any place on a map in metres; networks compute in single precision."""
 
 Covariance = Literal["auto", "spherical", "diag", "tied", "full"]
 Coordinate = Annotated[float, Field(ge=-MAX_COORDINATE, le=MAX_COORDINATE, allow_inf_nan=False)]
@@ -164,13 +164,13 @@ class ExampleName(DescribedName):
 
 
 def round_point(pair: Any) -> Position:
-    """Round two coordinates to nine significant digits: places on a map differ in the last of them.
+    """Round two coordinates to twelve significant digits: places on a map differ in the last of them.
 
     Example:
         >>> round_point([1 / 3, 2])
-        [0.333333333, 2.0]
+        [0.333333333333, 2.0]
     """
-    return [float(f"{float(coordinate):.9g}") for coordinate in pair]
+    return [float(f"{float(coordinate):.12g}") for coordinate in pair]
 
 
 def round_number(number: Any) -> float:

@@ -71,6 +71,7 @@ export class View {
     const { context } = this;
     const [left, top] = this.toScreen([-TRAINING_RANGE, TRAINING_RANGE]);
     const [right, bottom] = this.toScreen([TRAINING_RANGE, -TRAINING_RANGE]);
+    if (right < 0 || bottom < 0 || left > this.width || top > this.height) return;
     context.strokeStyle = colours.accent;
     context.lineWidth = 1.5;
     context.setLineDash([6, 5]);
@@ -180,7 +181,7 @@ function cross(context, left, top, inside, colour) {
 }
 
 function tick(value) {
-  return String(Number(value.toPrecision(7)));
+  return String(Number(value.toPrecision(12)));
 }
 
 function niceStep(rough) {
