@@ -1,6 +1,7 @@
 """Everything that reads files of others, with valid files to start from."""
 
 import contextlib
+import importlib
 import io
 import json
 import tempfile
@@ -109,6 +110,7 @@ def small_run() -> Files:
 
 
 def run_directories() -> list[Files]:
+    importlib.import_module("matplotlib.pyplot")  # makes its folders, before writing is watched
     whole = small_run()
     half = {name: content for name, content in whole.items() if name != "runs/one/result.json"}
     others = [
