@@ -127,15 +127,21 @@ def blocks() -> str:
 def clustering() -> str:
     records = {row["method"]: row for row in rows_of("clusterer") if row["table"] == "time"}
     names = {
-        "AmortizedMixture": "ours",
-        "k-means++ and EM, several starts": "k-means++ alone, 16 starts",
+        "AmortizedMixture, also with proposals of the network": "ours",
+        "AmortizedMixture, sixteen starts by k-means++": "k-means++ alone, 16 starts",
         "scikit-learn, one start": "scikit-learn, 1 start",
         "scikit-learn, ten starts": "scikit-learn, 10 starts",
     }
     rows = [
         [label, *(f"{records[name][key]:.{digits}f}" for key, digits in KEYS.items())] for label, name in names.items()
     ]
-    return table(["method", "log-likelihood", "ms per set, many sets", "ms, one set alone"], rows)
+    columns = ["method", "log-likelihood", "ms per set, many sets", "ms, one set alone"]
+    return f"{table(columns, rows)}\n\nMeasured on: {hardware_of('clusterer')}."
+
+
+def hardware_of(benchmark: str) -> str:
+    (path,) = (ROOT / "results").glob(f"{benchmark}__*.json")
+    return json.loads(path.read_text())["hardware"].replace(" 1 threads", " one thread")
 
 
 KEYS = {"log_likelihood": 4, "milliseconds": 1, "milliseconds_alone": 1}
@@ -143,12 +149,15 @@ KEYS = {"log_likelihood": 4, "milliseconds": 1, "milliseconds_alone": 1}
 
 def odd() -> str:
     records = {(row["kind"], row["name"], row["set_size"]): row["top1"] for row in rows_of("odd_one_out")}
-    names = ("SetAnomalyDetector", "local outlier factor within the set", "distance to the mean of the set")
-    kinds = ("around points", "along lines")
-    columns = ["method", *(f"{kind}, sets of {size}" for kind in kinds for size in (8, 48))]
-    return table(
-        columns, [[name, *(f"{records[kind, name, size]:.2f}" for kind in kinds for size in (8, 48))] for name in names]
+    names = (
+        "SetAnomalyDetector",
+        "Mahalanobis (MCD) within the set",
+        "local outlier factor within the set",
+        "distance to the mean of the set",
     )
+    cells = [(kind, size) for kind in ("around points", "along lines") for size in (4, 8, 48)]
+    columns = ["method", *(f"{kind}, sets of {size}" for kind, size in cells)]
+    return table(columns, [[name, *(f"{records[kind, name, size]:.2f}" for kind, size in cells)] for name in names])
 
 
 def packed() -> str:
@@ -163,7 +172,8 @@ def packed() -> str:
         [label, *(f"{1e3 * records[name][key]:.0f}" for key in ("forward", "forward+backward"))]
         for label, name in names.items()
     ]
-    return table(["attention pool", "forward, ms", "forward and backward, ms"], rows)
+    columns = ["attention pool", "forward, ms", "forward and backward, ms"]
+    return f"{table(columns, rows)}\n\nMeasured on: {hardware_of('packed')}."
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -1,7 +1,8 @@
 """Networks on the Hugging Face Hub: download by name and revision, upload with a model card.
 
-The methods that use this, ``from_pretrained`` and ``push_to_hub``, have the names and the arguments of
-``huggingface_hub.ModelHubMixin``. Inheriting from it would make ``huggingface_hub`` a dependency of every pool.
+The methods that use this, ``from_pretrained`` and ``push_to_hub``, have the names and the main arguments of
+``huggingface_hub.ModelHubMixin``, by the same names. Inheriting from it would make ``huggingface_hub`` a dependency of
+every pool.
 """
 
 import json
@@ -9,7 +10,7 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, Unpack, cast
 
 from picaset.extras import require
 
@@ -22,14 +23,26 @@ def is_hub_name(source: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", source) is not None and not Path(source).exists()
 
 
-def download(name: str, *, revision: str | None, token: str | None) -> Path:
+class Download(TypedDict, total=False):
+    """How a repository is downloaded; the arguments are those of ``huggingface_hub.snapshot_download``."""
+
+    revision: str | None
+    token: str | bool | None
+    cache_dir: str | Path | None
+    local_files_only: bool
+    force_download: bool
+
+
+def download(name: str, **options: Unpack[Download]) -> Path:
     """Download the files of a network, or find them in the cache, and return their folder."""
     hub = cast(Any, require("huggingface_hub", extra="hub", purpose=f"there is no folder {name}; loading it by name"))
     unreachable = (
         "the Hub cannot be reached, and the files are not in the cache. Check the connection, or pass a folder."
     )
+    if options.get("local_files_only"):
+        unreachable = "the files are not in the cache, and local_files_only forbids to ask the Hub."
     with readable_errors(f"{name} is not a folder, and could not be loaded from the Hub", unreachable=unreachable):
-        return Path(hub.HfApi(token=token).snapshot_download(name, revision=revision, allow_patterns=list(FILES)))
+        return Path(hub.HfApi().snapshot_download(name, **options, allow_patterns=list(FILES)))
 
 
 def upload(
@@ -41,6 +54,7 @@ def upload(
     private: bool | None,
     token: str | None,
     branch: str | None,
+    create_pr: bool | None,
 ) -> str:
     """Upload a folder, with a model card unless the repository has one, and return the address of the commit."""
     hub = cast(Any, require("huggingface_hub", extra="hub", purpose="pushing to the Hub"))
@@ -52,7 +66,9 @@ def upload(
             api.create_branch(name, branch=branch, exist_ok=True)
         if not api.file_exists(name, "README.md", revision=branch):
             (folder / "README.md").write_text(card)
-        commit = api.upload_folder(repo_id=name, folder_path=folder, commit_message=commit_message, revision=branch)
+        commit = api.upload_folder(
+            repo_id=name, folder_path=folder, commit_message=commit_message, revision=branch, create_pr=create_pr
+        )
     return str(commit.commit_url)
 
 

@@ -292,10 +292,19 @@ class PretrainedNetwork(Configurable):
         private: bool | None = None,
         token: str | None = None,
         branch: str | None = None,
+        create_pr: bool | None = None,
     ) -> str:
         """Push the network to a repository of the Hugging Face Hub, created if needed; return the commit's address.
 
         A model card is written if the repository has none.
+
+        Args:
+            repo_id: Name of the repository, such as ``"org/name"``.
+            commit_message: Message of the commit.
+            private: Whether a repository that is created is private; by default as the organization has it.
+            token: Token that may write; by default that of ``hf auth login``.
+            branch: Branch to push to, created if needed; by default the main one.
+            create_pr: Whether to open a pull request instead of committing to the branch.
         """
         with TemporaryDirectory() as folder:
             self.save_pretrained(folder)
@@ -308,22 +317,36 @@ class PretrainedNetwork(Configurable):
             )
             return upload(
                 Path(folder), repo_id, card=card, commit_message=commit_message, private=private, token=token,
-                branch=branch,
+                branch=branch, create_pr=create_pr,
             )  # fmt: skip
 
     @classmethod
     def from_pretrained(
-        cls: type[Network], directory: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
+        cls: type[Network],
+        directory: str | os.PathLike[str],
+        *,
+        force_download: bool = False,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        revision: str | None = None,
     ) -> Network:
         """Load a network, in ``eval`` mode; a folder of another network is an error.
 
         Args:
-            directory: Folder, or the name of a repository of the Hugging Face Hub, such as ``"org/name"``.
-            revision: Branch, tag or commit of the repository; a commit pins the weights.
+            directory: Folder, or the name of a repository of the Hugging Face Hub, such as ``"org/name"``. The other
+                arguments are for a repository.
+            force_download: Whether to download files again that are in the cache.
             token: Token for a private repository; by default that of ``hf auth login``.
+            cache_dir: Folder of the cache; by default that of ``huggingface_hub``.
+            local_files_only: Whether to look into the cache alone.
+            revision: Branch, tag or commit of the repository; a commit pins the weights.
         """
         if is_hub_name(str(directory)):
-            directory = download(str(directory), revision=revision, token=token)
+            directory = download(
+                str(directory), revision=revision, token=token, cache_dir=cache_dir,
+                local_files_only=local_files_only, force_download=force_download,
+            )  # fmt: skip
         elif revision is not None:
             raise ValueError(
                 f"{cls.__name__}.from_pretrained: revision needs the name of a repository of the Hub; "

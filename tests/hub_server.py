@@ -12,6 +12,13 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 
+PULL_REQUEST = {
+    "num": 1, "title": "", "author": {"name": "somebody"}, "createdAt": "2026-11-01T00:00:00.000Z", "status": "draft",
+    "repo": {"name": "somebody/pool", "type": "model"}, "isPullRequest": True, "changes": {"base": "refs/heads/main"},
+    "events": [], "filesWithConflicts": [], "diff": "", "mergeCommitId": None,
+}  # fmt: skip
+
+
 class Repositories:
     """Commits of every repository by their hash, and branches."""
 
@@ -70,6 +77,11 @@ def local_hub(monkeypatch: pytest.MonkeyPatch, cache: str) -> Iterator[Repositor
             if parts == ["api", "validate-yaml"]:
                 self.answer({"errors": [], "warnings": []})
                 return
+            if parts[4] == "discussions":  # a pull request, or a change of its status
+                name = "/".join(parts[2:4])
+                repositories.branches[name].setdefault("refs/pr/1", repositories.branches[name]["main"])
+                self.answer({"num": 1, "newStatus": "open"})
+                return
             name, action, branch = "/".join(parts[2:4]), parts[4], parts[5]
             if action == "branch":
                 repositories.branches[name].setdefault(branch, repositories.branches[name]["main"])
@@ -96,6 +108,9 @@ def local_hub(monkeypatch: pytest.MonkeyPatch, cache: str) -> Iterator[Repositor
                 name, revision = "/".join(parts[:2]), parts[3]
             if name not in repositories.commits:
                 self.missing("RepoNotFound")
+                return
+            if parts[0] == "api" and parts[4:5] == ["discussions"]:
+                self.answer(PULL_REQUEST)
                 return
             digest = repositories.resolve(name, revision)
             if digest is None:

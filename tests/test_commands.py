@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from picaset import DeepSets, Picaso, PicasoPool, SetTransformer
+from picaset import DeepSets, MeanPool, Picaso, PicasoPool, SetTransformer
 from picaset.cli import COMMANDS, main
 from picaset.lab.experiments import EXPERIMENTS, experiment
 from picaset.lab.experiments.tables import TABLES
+from picaset.networks.mixture_proposer import MixtureProposer
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = {
@@ -46,6 +47,8 @@ def test_the_examples_in_a_help_text_run_one_after_the_other(name: str, tmp_path
         Picaso(2, 3, dim=16, num_inducing=4, num_outputs=4).save_pretrained("network")
     if name == "export":
         DeepSets(2, 3, dim=4).save_pretrained("network")
+        MeanPool().save_pretrained("pool")
+        MixtureProposer(dim_in=2, dim=8, num_heads=2).save_pretrained("proposer")
     if name == "look":
         assert main(["train", "viewpoints-azimuth-pb3", "--profile", "smoke"]) == 0
     if name == "studio":  # would go on for ever; tests/test_studio.py starts it and ends it

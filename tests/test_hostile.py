@@ -4,6 +4,7 @@ Hand-made files are here; mutated ones come from ``tests/fuzz``, of which a shor
 """
 
 import ast
+import contextlib
 import io
 import json
 import math
@@ -43,8 +44,9 @@ from picaset.lab.training.experiment import Experiment
 from picaset.lab.training.run_directory import RunDirectory
 from picaset.networks.set_networks import DeepSets, Picaso
 from picaset.pretrained import ModuleConfig
-from picaset.terminal import CONTROL, Terminal, printable
-from tests.fuzz.runner import Failure, Target, run_in_workers, run_inputs
+from picaset.terminal import CONTROL, Terminal, printable, say
+from tests.fuzz.record import add_results, new_row, read_rows, record_path, with_tables, write_rows
+from tests.fuzz.runner import OUTCOMES, Target, command, run_in_workers, run_inputs
 from tests.fuzz.tables import TABLES
 from tests.fuzz.targets import FIXTURES, TARGETS, saved_estimators
 from tests.planted_faults import FAULTS, ROOT
@@ -100,8 +102,8 @@ def test_a_link_in_a_run_directory_is_refused_and_what_it_leads_to_is_not_touche
     (run / name).rename(tmp_path / "elsewhere")
     (run / name).symlink_to(tmp_path / "elsewhere")
     before = {path: path.read_bytes() for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()}
-    for command in (["train", "--resume", str(run)], ["evaluate", str(run)], ["look", str(run)]):
-        assert main(command) == 1
+    for arguments in (["train", "--resume", str(run)], ["evaluate", str(run)], ["look", str(run)]):
+        assert main(arguments) == 1
         assert (
             f"{run / name} is a symbolic link, which may lead anywhere; replace it by a copy."
             in capsys.readouterr().err
@@ -564,8 +566,8 @@ def test_mutated_files_are_accepted_or_clearly_refused(target, tmp_path, monkeyp
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     results = list(run_inputs(target, range(60 if target in TABLES else 25), seed=1))
-    assert [(number, result.outcome, result.details) for number, result in results if isinstance(result, Failure)] == []
-    assert len({result for _, result in results}) == 2, "some are accepted and some are refused"
+    assert [(number, result) for number, result in results if result.is_failure] == []
+    assert len({result.outcome for _, result in results}) == 2, "some are accepted and some are refused"
 
 
 def test_an_input_that_kills_its_worker_is_counted_and_the_next_ones_run():
@@ -577,7 +579,88 @@ def test_an_input_that_kills_its_worker_is_counted_and_the_next_ones_run():
 
     results = dict(run_in_workers(Target("killing", lambda: [{"a": whole}], use), 3, seed=0))
     assert list(results) == [0, 1, 2]
-    assert all(isinstance(result, Failure) and "worker ended by -15" in result.details for result in results.values())
+    assert all(result.is_failure and "worker ended by -15" in result.details for result in results.values())
+
+
+ONE_FILE = [{"a": b"x" * 50}]
+
+
+@pytest.mark.parametrize("as_thread", [False, True])
+def test_a_defect_of_a_command_is_counted_as_a_traceback(monkeypatch, as_thread):
+    def fail(self: Version) -> int:
+        if as_thread:
+            say("Traceback (most recent call last):\n", error=True)  # as an error of a thread is printed
+            return 0
+        raise KeyError("a key that is missing")
+
+    monkeypatch.setattr(Version, "run", fail)
+    target = Target("defect", lambda: ONE_FILE, lambda folder, random: command("version"))
+    ((_, result),) = run_inputs(target, range(1), seed=0)
+    assert result.outcome == "traceback"
+    assert "Traceback" in result.details
+    assert as_thread or "a key that is missing" in result.details
+    assert as_thread or main(["version"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("write", "expected"),
+    [
+        (lambda folder: (folder / "x").write_text(""), "accepted"),
+        (lambda folder: (folder.parent / "given2").write_text(""), "wrote outside"),
+        (lambda folder: Path("../x").write_text(""), "wrote outside"),
+        (lambda folder: Path("../x").mkdir(), "wrote outside"),
+        (lambda folder: os.symlink("file", folder.parent / "outside/link"), "wrote outside"),
+        (lambda folder: os.rename(folder / "x", "../x"), "wrote outside"),
+        (lambda folder: (folder / "x/../../x").write_text(""), "wrote outside"),
+    ],
+)
+def test_a_write_outside_of_the_given_folder_is_noticed(tmp_path, monkeypatch, write, expected):
+    for name in ("fuzz", "caches", "here"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for name in ("PICASET_CACHE", "MPLCONFIGDIR", "TMPDIR"):
+        monkeypatch.setenv(name, str(tmp_path / "caches"))
+    monkeypatch.setenv("PICASET_FUZZ", str(tmp_path / "fuzz"))
+    target = Target("writing", lambda: ONE_FILE, lambda folder, random: write_and_catch(write, folder))
+    assert [result.outcome for _, result in run_inputs(target, range(1), seed=0)] == [expected]
+
+
+def write_and_catch(write, folder: Path) -> None:
+    with contextlib.suppress(OSError):  # an attempt counts as well
+        write(folder)
+
+
+def test_memory_is_limited_while_inputs_are_used():
+    target = Target("large", lambda: ONE_FILE, lambda folder, random: bytearray(2**33))
+    ((_, result),) = run_inputs(target, range(1), seed=0)
+    assert "MemoryError" in result.details
+
+
+def test_the_tables_of_the_fuzzing_are_those_of_its_record():
+    rows, text = read_rows(record_path()), (ROOT / "docs/reliability.md").read_text()
+    assert with_tables(text, rows) == text
+    assert set(rows) <= {target.name for target in TARGETS}
+    for row in rows.values():
+        assert row["inputs"] == sum(row[outcome] for outcome in OUTCOMES)
+        assert not row["commit"].endswith("+")
+
+
+def test_an_interrupted_row_of_the_fuzzing_is_saved(tmp_path):
+    def use(folder: Path, random: Random) -> None:
+        used.append(folder)
+        if len(used) == 3:
+            raise KeyboardInterrupt
+
+    def interrupt(number, result):
+        raise KeyboardInterrupt
+
+    used = []
+    row = new_row("short", seed=3)
+    results = run_inputs(Target("short", lambda: ONE_FILE, use), range(5), seed=3)
+    with pytest.raises(KeyboardInterrupt):
+        add_results(row, results, on_failure=interrupt, save=lambda: write_rows(tmp_path / "record.json", {"": row}))
+    (saved,) = read_rows(tmp_path / "record.json").values()
+    assert (saved["inputs"], saved["accepted"], saved["traceback"], saved["failures"]) == (3, 2, 1, [2])
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

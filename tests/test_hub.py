@@ -1,9 +1,11 @@
 """Networks and pools on the Hugging Face Hub, against a local stand-in; nothing reaches the internet."""
 
+import inspect
 from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import ModelHubMixin
 
 import picaset
 from picaset import DeepSets, MeanPool, Picaso, PicasoPool, SelfAttention
@@ -94,6 +96,48 @@ def test_a_repository_of_another_class_is_refused(hub: Repositories):
     MODULES["DeepSets"]().push_to_hub("somebody/network")
     with pytest.raises(ValueError, match=r"holds a DeepSets; load it with DeepSets.from_pretrained"):
         Picaso.from_pretrained("somebody/network")
+
+
+@pytest.mark.parametrize(
+    ("method", "names"),
+    [
+        ("from_pretrained", ["force_download", "token", "cache_dir", "local_files_only", "revision"]),
+        ("push_to_hub", ["repo_id", "commit_message", "private", "token", "branch", "create_pr"]),
+    ],
+)
+def test_the_main_arguments_are_those_of_the_mixin(method: str, names: list[str]):
+    theirs = inspect.signature(getattr(ModelHubMixin, method)).parameters
+    ours = inspect.signature(getattr(PicasoPool, method)).parameters
+    assert list(ours)[-len(names) :] == names
+    for name in names:
+        assert ours[name].kind is theirs[name].kind
+        assert name == "commit_message" or ours[name].default == theirs[name].default
+
+
+def test_a_cache_of_ones_own_is_used_alone_if_so_wished(hub: Repositories, tmp_path):
+    first, second = MODULES["PicasoPool"](), MODULES["PicasoPool"]()
+    first.push_to_hub("somebody/pool")
+    with pytest.raises(OSError, match="the files are not in the cache, and local_files_only forbids to ask the Hub"):
+        PicasoPool.from_pretrained("somebody/pool", cache_dir=tmp_path / "own", local_files_only=True)
+    PicasoPool.from_pretrained("somebody/pool", cache_dir=tmp_path / "own")
+    assert (tmp_path / "own/models--somebody--pool").is_dir()
+    second.push_to_hub("somebody/pool")
+    cached = PicasoPool.from_pretrained("somebody/pool", cache_dir=tmp_path / "own", local_files_only=True)
+    assert torch.equal(cached.templates, first.templates)
+    newest = PicasoPool.from_pretrained("somebody/pool", cache_dir=tmp_path / "own")
+    assert torch.equal(newest.templates, second.templates)
+    for path in (tmp_path / "own").rglob("blobs/*"):
+        path.write_bytes(b"damaged")
+    again = PicasoPool.from_pretrained("somebody/pool", cache_dir=tmp_path / "own", force_download=True)
+    assert torch.equal(again.templates, second.templates)
+
+
+def test_a_pull_request_leaves_the_branch_as_it_is(hub: Repositories):
+    first, second = MODULES["PicasoPool"](), MODULES["PicasoPool"]()
+    first.push_to_hub("somebody/pool")
+    commit = second.push_to_hub("somebody/pool", create_pr=True).rpartition("/")[2]
+    assert torch.equal(PicasoPool.from_pretrained("somebody/pool").templates, first.templates)
+    assert torch.equal(PicasoPool.from_pretrained("somebody/pool", revision=commit).templates, second.templates)
 
 
 def test_a_folder_takes_precedence_over_the_hub(tmp_path, monkeypatch):

@@ -197,6 +197,27 @@ def test_modules_that_cannot_be_exported_raise_a_one_line_error(tmp_path: Path, 
     assert not (tmp_path / "x.onnx").exists()
 
 
+@torch.no_grad()
+def test_the_command_takes_what_a_module_does_not_say(tmp_path: Path, capsys):
+    elements, mask = padded([4, 0, 2])
+    torch.manual_seed(0)
+    modules = {"--dim-in": (MeanPool(), DIM), "--num-components": (MixtureProposer(dim_in=DIM, dim=8, num_heads=2), 3)}
+    for option, (module, number) in modules.items():
+        module.eval().save_pretrained(tmp_path / option)
+        file = tmp_path / "x.onnx"
+        assert main(["export", str(tmp_path / option), str(file)]) == 1
+        assert option in capsys.readouterr().err
+        assert main(["export", str(tmp_path / option), str(file), option, str(number), "--json"]) == 0
+        options = {"num_components": number} if option == "--num-components" else {}
+        expected = module(elements, mask, **options)
+        for output, wanted in zip(
+            run(file, elements, mask), expected if isinstance(expected, tuple) else (expected,), strict=True
+        ):
+            torch.testing.assert_close(output, wanted, rtol=1e-5, atol=1e-5)
+    assert main(["export", str(tmp_path / "--dim-in"), str(file), "--dim-in", "3", "--num-components", "2"]) == 1
+    assert "MeanPool cannot be exported to ONNX: " in capsys.readouterr().err
+
+
 def test_a_folder_of_another_program_is_refused(tmp_path: Path, capsys):
     PicasoPool(4, num_templates=1, num_heads=2).save_pretrained(tmp_path)
     path = tmp_path / "config.json"

@@ -65,6 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a terminal without a character shows its code
             stream.reconfigure(errors="backslashreplace")
     try:
+        return run(arguments)
+    except Exception:  # a defect of picaset: the traceback is wanted, and may quote text of a file
+        say(traceback.format_exc().rstrip(), error=True)
+        return 1
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; an error that is not expected, a defect of picaset, is raised."""
+    try:
         with printable_warnings():
             return parse(arguments).run()
     except BrokenPipeError:  # the reader of the output, such as head, has seen enough
@@ -76,9 +85,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         say(f"picaset: {str(interrupt) or 'stopped'}", error=True)
         return 130
-    except Exception:  # a defect of picaset: the traceback is wanted, and may quote text of a file
-        say(traceback.format_exc().rstrip(), error=True)
-        return 1
 
 
 def format_error(error: Exception) -> str:

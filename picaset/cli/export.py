@@ -20,24 +20,31 @@ DEFINING_NETWORKS = ("picaset.lab.tasks", "picaset.networks.element_scorer", "pi
 class Export:
     """Export a saved network to an ONNX file, and check the file in ONNX Runtime.
 
-    The file takes elements (B, N, D) and a boolean mask (B, N), for any B and N. The network of a saved estimator
-    takes standardized elements: (elements - mean) / scale, with the values in its estimator.json; an estimator of
-    several networks has them in network_0, network_1 and so on.
+    The file takes elements (B, N, D) and a boolean mask (B, N), for at least one set and one element. The network of a
+    saved estimator takes standardized elements: (elements - mean) / scale, with the values in its estimator.json; an
+    estimator of several networks has them in network_0, network_1 and so on.
 
     Examples:
         picaset export network network.onnx
+        picaset export pool pool.onnx --dim-in 3
+        picaset export proposer proposer.onnx --num-components 4
     """
 
     network: tyro.conf.Positional[Path]
     """Folder of the network, written by save_pretrained or by the save of an estimator."""
     out: tyro.conf.Positional[Path]
     """File to write."""
+    dim_in: int | None = None
+    """Features of an element; by default those of the network, which a pool without weights does not have."""
+    num_components: int | None = None
+    """Components of the mixtures, for a MixtureProposer; the file has it as a constant."""
     json: bool = False
     """Print the file and the names of its inputs and outputs as one JSON line, and nothing else."""
 
     def run(self) -> int:
         network = read_any_network(self.network)
-        outputs = export_onnx(network, self.out)
+        options = {} if self.num_components is None else {"num_components": self.num_components}
+        outputs = export_onnx(network, self.out, dim_in=self.dim_in, **options)
         if self.json:
             say(json.dumps({"file": str(self.out), "inputs": ["elements", "mask"], "outputs": outputs}))
             return 0

@@ -28,8 +28,9 @@ def export_onnx(
     """Export an operator or a network on sets to an ONNX file, and check the file in ONNX Runtime.
 
     The file has the inputs ``elements`` (B, N, D) and ``mask`` (B, N), boolean and True where an element is present,
-    with any B and any N of at least 1. An empty set is a row of the mask that is False everywhere. The module is
-    exported in ``eval`` mode; the file is compared with it for other B and N than were traced, and for an empty set.
+    with any B and N of at least 1: ONNX Runtime may crash the process on a batch of no sets. An empty set is a row of
+    the mask that is False everywhere. The module is exported in ``eval`` mode; the file is compared with it for other B
+    and N than were traced, and for an empty set.
 
     Args:
         module: Called as ``module(elements, mask)``; returns a tensor, or a tuple of tensors.
@@ -118,7 +119,7 @@ def check_takes_sets(module: nn.Module, options: dict[str, Any]) -> None:
     if missing:
         raise ValueError(
             f"{name} cannot be exported to ONNX without {missing[0]}, which its forward needs; "
-            f"pass export_onnx(..., {missing[0]}=...)."
+            f"pass export_onnx(..., {missing[0]}=...), or --{missing[0].replace('_', '-')} to picaset export."
         )
 
 
@@ -128,7 +129,8 @@ def width_of(module: nn.Module) -> int:
         if isinstance(width := getattr(part, "dim_in", None), int):
             return width
     raise ValueError(
-        f"{type(module).__name__} accepts elements of any width; say which: export_onnx(..., dim_in=FEATURES)."
+        f"{type(module).__name__} accepts elements of any width; say which: export_onnx(..., dim_in=FEATURES), "
+        "or picaset export --dim-in FEATURES."
     )
 
 

@@ -12,14 +12,13 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import IO, Any
 
-from picaset.cli import main
+from picaset import cli
 from picaset.terminal import CONTROL
 from tests.fuzz.mutations import Files, mutate, write_files
 
@@ -53,11 +52,16 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """An input that was neither accepted nor clearly refused."""
+class Result:
+    """What becomes of an input: one of ``OUTCOMES``, the way it was used, and the details of a failure."""
 
     outcome: str
-    details: str
+    way: str = ""
+    details: str = ""
+
+    @property
+    def is_failure(self) -> bool:
+        return self.outcome in FAILURES
 
 
 class HangError(BaseException):
@@ -69,15 +73,29 @@ class RefusedError(ValueError):
 
 
 def command(*arguments: object) -> None:
-    """Run a command of picaset in this process."""
-    code = main([str(argument) for argument in arguments])
+    """Run a command of picaset in this process; a defect of it is raised, where the program would print a traceback."""
+    code = cli.run([str(argument) for argument in arguments])
     if code:
         raise RefusedError(f"exit code {code}")
 
 
-writes = list[str]()
-"""Paths that were opened for writing, renamed or removed since the list was cleared."""
+way = ""
+"""The command, or another way to use the files, of the present input."""
+
+
+def choose_way(name: str) -> None:
+    """Count the present input as one of a command, or of another way to use the files."""
+    global way
+    way = name
+
+
+writes = list[Path]()
+"""Real paths that were opened for writing, renamed or removed since the list was cleared."""
 watching = False
+FOLLOWING = ("os.truncate", "os.chmod")
+CHANGING = {"os.remove": (-1,), "os.rmdir": (-1,), "os.mkdir": (-1,), "os.rename": (-2, -1)}
+CHANGING |= {"os.symlink": (None, -1), "os.link": (None, -1)}
+"""Events that change an entry of a folder: for each path, where its folder is in the arguments; None is no change."""
 
 
 def watch_writes(event: str, arguments: tuple[Any, ...]) -> None:
@@ -86,19 +104,28 @@ def watch_writes(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "open":
         path, _, flags = arguments
         if isinstance(path, str | bytes | os.PathLike) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            writes.append(os.fsdecode(path))
-    elif event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod"):
-        writes.append(os.fsdecode(arguments[0]))
-        if event == "os.rename":
-            writes.append(os.fsdecode(arguments[1]))
+            writes.append(Path(os.path.realpath(os.fsdecode(path))))
+    elif event in FOLLOWING and not isinstance(arguments[0], int):
+        writes.append(Path(os.path.realpath(os.fsdecode(arguments[0]))))
+    elif event in CHANGING:
+        for path, index in zip(arguments, CHANGING[event], strict=False):
+            if index is not None:
+                writes.append(entry_of(os.fsdecode(path), arguments[index]))
+
+
+def entry_of(path: str, folder: int) -> Path:
+    """Return the real path of an entry of a folder: of a link itself, not of what it leads to."""
+    place = Path(f"/proc/self/fd/{folder}" if folder >= 0 else ".", path)
+    return Path(os.path.realpath(place.parent)) / place.name
 
 
 sys.addaudithook(watch_writes)
 
 
-def run_input(target: Target, variants: list[Files], number: int, seed: int) -> str | Failure:
+def run_input(target: Target, variants: list[Files], number: int, seed: int) -> Result:
     """Give one mutated input to a target and return what becomes of it."""
     global watching
+    choose_way("")
     random = Random(f"{target.name} {seed} {number}")
     with tempfile.TemporaryDirectory(dir=os.environ.get("PICASET_FUZZ")) as place:
         folder, outside = Path(place) / "given", Path(place) / "outside"
@@ -108,7 +135,7 @@ def run_input(target: Target, variants: list[Files], number: int, seed: int) -> 
         write_files(folder, mutate(random.choice(variants), random), random, outside)
         before = snapshot(outside)
         output, started = io.StringIO(), time.process_time()
-        result: str | Failure = "accepted"
+        outcome, details = "accepted", ""
         writes.clear()
         # Twice: the first may end up in code that a C library has called, where it is printed and forgotten.
         signal.setitimer(signal.ITIMER_PROF, target.max_seconds, 0.5)
@@ -118,31 +145,40 @@ def run_input(target: Target, variants: list[Files], number: int, seed: int) -> 
                 watching = True
                 target.use(folder, random)
         except (ValueError, OSError):
-            result = "refused"
+            outcome = "refused"
         except HangError:
-            result = Failure("hang", "".join(traceback.format_exc().splitlines(keepends=True)[-12:]))
+            outcome, details = "hang", "".join(traceback.format_exc().splitlines(keepends=True)[-12:])
         except BaseException:
-            result = Failure("traceback", traceback.format_exc())
+            outcome, details = "traceback", traceback.format_exc()
         finally:
             watching = False
             with contextlib.suppress(HangError):  # one that comes in the last moment
                 signal.setitimer(signal.ITIMER_PROF, 0)
-        if isinstance(result, str):
+        if outcome not in FAILURES:
+            text = output.getvalue()
             if time.process_time() - started > target.max_seconds:
-                return Failure("hang", f"{time.process_time() - started:.1f} s")
-            if strange := [path for path in writes if is_outside(path, folder)] or before != snapshot(outside):
-                return Failure("wrote outside", str(strange))
-            if found := CONTROL.search(output.getvalue()):
-                return Failure("control character", repr(output.getvalue()[max(found.start() - 80, 0) :][:160]))
-        return result
+                outcome, details = "hang", f"{time.process_time() - started:.1f} s"
+            elif strange := [path for path in writes if is_outside(path, folder)] or before != snapshot(outside):
+                outcome, details = "wrote outside", str(strange)
+            elif found := CONTROL.search(text):
+                outcome, details = "control character", repr(text[max(found.start() - 80, 0) :][:160])
+            elif TRACEBACK in text:
+                outcome, details = "traceback", text
+        return Result(outcome, way, details)
 
 
-def is_outside(path: str, folder: Path) -> bool:
-    """Whether a path that was written to is neither in the folder nor in the cache of generated data nor a device."""
-    real = os.path.realpath(path)
+TRACEBACK = "Traceback (most recent call last)"
+"""In the output: an error that was printed and forgotten, as in a thread or a destructor."""
+
+
+def is_outside(path: Path, folder: Path) -> bool:
+    """Whether a real path that was written to is neither in the folder nor in a cache nor a device."""
     caches = [os.environ[name] for name in ("PICASET_CACHE", "MPLCONFIGDIR", "TMPDIR") if name in os.environ]
-    allowed = (os.path.realpath(folder), *map(os.path.realpath, caches), "/dev/")
-    return os.path.isabs(path) and not real.startswith(allowed) and not real.endswith(".pyc")
+    allowed = [*(Path(place).resolve() for place in (folder, *caches)), *DEVICES]
+    return "__pycache__" not in path.parts and not any(path.is_relative_to(place) for place in allowed)
+
+
+DEVICES = ("/dev/null", "/dev/tty")
 
 
 def snapshot(folder: Path) -> dict[str, bytes | None]:
@@ -153,15 +189,28 @@ def raise_hang(number: int, frame: object) -> None:
     raise HangError
 
 
-def run_inputs(target: Target, numbers: range, seed: int) -> Iterator[tuple[int, str | Failure]]:
-    """Run inputs in this process, whose main thread this must be."""
+def run_inputs(target: Target, numbers: range, seed: int) -> Iterator[tuple[int, Result]]:
+    """Run inputs in this process, whose main thread this must be, with a limit on its memory."""
     variants = target.files()
     previous = signal.signal(signal.SIGPROF, raise_hang)
     try:
-        for number in numbers:
-            yield number, run_input(target, variants, number, seed)
+        with limited_memory():
+            for number in numbers:
+                yield number, run_input(target, variants, number, seed)
     finally:
         signal.signal(signal.SIGPROF, previous)
+
+
+@contextlib.contextmanager
+def limited_memory() -> Generator[None]:
+    """Limit the address space of this process to ``MAX_MEMORY`` beyond what it has."""
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (size + MAX_MEMORY, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def work(target: Target, numbers: range, seed: int, answers: IO[str]) -> None:
@@ -175,11 +224,8 @@ def work(target: Target, numbers: range, seed: int, answers: IO[str]) -> None:
                     (Path(place) / name).parent.mkdir(parents=True, exist_ok=True)
                     (Path(place) / name).write_bytes(content)
                 target.use(Path(place), Random(number))
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + MAX_MEMORY, size + MAX_MEMORY))
     for number, result in run_inputs(replace(target, files=lambda: variants), numbers, seed):
-        outcome, details = (result, "") if isinstance(result, str) else (result.outcome, result.details)
-        print(json.dumps([number, outcome, details]), file=answers, flush=True)
+        print(json.dumps([number, asdict(result)]), file=answers, flush=True)
 
 
 def start_worker(target: Target, numbers: range, seed: int, folder: Path) -> tuple[int, IO[str]]:
@@ -202,9 +248,7 @@ def start_worker(target: Target, numbers: range, seed: int, folder: Path) -> tup
         os._exit(code)
 
 
-def run_in_workers(
-    target: Target, num_inputs: int, *, seed: int, first: int = 0
-) -> Iterator[tuple[int, str | Failure]]:
+def run_in_workers(target: Target, num_inputs: int, *, seed: int, first: int = 0) -> Iterator[tuple[int, Result]]:
     """Run inputs in a worker process, which is started again after an input that it does not survive."""
     number, last = first, first + num_inputs
     # In memory, where syncing is free.
@@ -215,14 +259,14 @@ def run_in_workers(
             pid, answers = start_worker(target, range(number, last), seed, Path(place))
             with answers:
                 for line in lines_in_time(pid, answers, target.max_seconds):
-                    number, outcome, details = json.loads(line)
-                    yield number, outcome if not details else Failure(outcome, details)
+                    number, result = json.loads(line)
+                    yield number, Result(**result)
                     number += 1
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             if number < last:
                 said = (Path(place) / "errors").read_text(errors="replace")[-2000:]
                 outcome = "hang" if code == -signal.SIGKILL else "traceback"
-                yield number, Failure(outcome, f"worker ended by {code}: {said}")
+                yield number, Result(outcome, details=f"worker ended by {code}: {said}")
                 number += 1
 
 
@@ -249,14 +293,3 @@ def processor_seconds(pid: int) -> tuple[float, bool]:
     """Return the processor time of a process, and whether it runs or would run on a machine with less to do."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), fields[0] == "R"
-
-
-def count(results: Iterator[tuple[int, str | Failure]], report: Callable[[int, Failure], None]) -> Counter[str]:
-    """Count the outcomes; an interruption ends the counting, and what was counted is returned."""
-    outcomes = Counter[str]()
-    with contextlib.suppress(KeyboardInterrupt):
-        for number, result in results:
-            outcomes[result if isinstance(result, str) else result.outcome] += 1
-            if isinstance(result, Failure):
-                report(number, result)
-    return outcomes

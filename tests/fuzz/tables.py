@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -19,7 +20,7 @@ from picaset.estimators.set_estimators import SetClassifier
 from picaset.large.sources import open_source
 from picaset.tables.table import choose_columns, group_rows, open_large_table, read_table
 from tests.fuzz.mutations import Files
-from tests.fuzz.runner import Target, command
+from tests.fuzz.runner import Target, choose_way, command
 
 POINTS = np.random.default_rng(0).normal(size=(20, 3))
 TEXT = "id,x,y,who,when\n" + "".join(
@@ -105,12 +106,21 @@ def read_source(path: Path) -> None:
 
 def use_table(folder: Path, random: Random) -> None:
     """Read a table whole or in chunks."""
-    random.choice([read_whole, read_in_chunks])(table_in(folder))
+    use_by_one_of([read_whole, read_in_chunks], folder, random)
 
 
 def use_array(folder: Path, random: Random) -> None:
     """Read a table whole, in chunks, or as a source of ``stream``."""
-    random.choice([read_whole, read_in_chunks, read_source])(table_in(folder))
+    use_by_one_of([read_whole, read_in_chunks, read_source], folder, random)
+
+
+def use_by_one_of(readers: list[Callable[[Path], None]], folder: Path, random: Random) -> None:
+    reader = random.choice(readers)
+    choose_way(WAYS[reader])
+    reader(table_in(folder))
+
+
+WAYS = {read_whole: "read_table", read_in_chunks: "open_large_table", read_source: "stream"}
 
 
 def use_source(folder: Path, random: Random) -> None:
@@ -145,8 +155,9 @@ def use_command(folder: Path, random: Random) -> None:
     path, out = table_in(folder), folder / "out.csv"
     missing = random.choice([(), ("--drop-missing",)])
     columns = random.choice([(), (), ("--columns", "x", "y")])
-    ways = ["cluster", "odd", "detector", "model", "learn"]
+    ways = ["cluster", "odd", "odd --detector", "classify --model", "classify, reading"]
     way = random.choice(ways if path.is_file() and b"set" in path.read_bytes() else ways[:1])
+    choose_way(way)
     if way == "cluster":
         components = random.choice([("--components", 2), ("--components", 2), ("--components", 1, "--noise"), ()])
         sets = random.choice([(), ("--set", "set"), ("--in-chunks",)])
@@ -154,9 +165,9 @@ def use_command(folder: Path, random: Random) -> None:
     elif way == "odd":
         method = random.choice(["mahalanobis", "density", "lof"])
         command("odd", path, "--set", "set", "--method", method, *missing, *columns, "--scores", out)
-    elif way == "detector":
+    elif way == "odd --detector":
         command("odd", path, "--set", "set", "--detector", models() / "detector", *missing, *columns)
-    elif way == "model":
+    elif way == "classify --model":
         command("classify", path, "--set", "set", "--model", models() / "model", *missing, *columns, "--rows", out)
     else:  # learning takes longer than the time limit
         read_labelled_sets(
