@@ -116,7 +116,7 @@ def transformed(transform: str, operator: Any, elements: torch.Tensor) -> Any:
     if transform == "jvp":
         return torch.func.jvp(operator, (elements,), (elements.cos(),))
     if transform == "vmap":
-        return torch.func.vmap(operator)(torch.stack([elements, elements.cos()]))
+        return torch.func.vmap(lambda x: operator(x))(torch.stack([elements, elements.cos()]))
     return torch.func.hessian(lambda x: operator(x).square().sum())(elements[:1])
 
 
