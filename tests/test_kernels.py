@@ -14,11 +14,13 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from picaset import InducedSelfAttention, MultiheadAttentionBlock, PicasoPool, SetBatch
 from picaset.operators import attention as kernels
+from picaset.operators import fused
 from picaset.operators.fused import Form, attend_in_steps, plain_steps
 from tests.operators import DIM
 from tests.random_sets import draw_sets
 
 WAYS = {  # number of weights that are stored, rows of a chunk, smallest part of a set, threads
+    "projected": (2**20, 8192, 2048, 1),
     "stored weights": (2**20, 8192, 2048, 1),
     "blocked": (0, 8192, 2048, 1),
     "blocked in chunks": (0, 6, 2048, 1),
@@ -33,6 +35,7 @@ def way(request, monkeypatch):
     monkeypatch.setattr(kernels, "MAX_STORED_WEIGHTS", stored)
     monkeypatch.setattr(kernels, "ROWS_IN_CACHE", rows)
     monkeypatch.setattr(kernels, "SMALLEST_PART", part)
+    monkeypatch.setattr(fused, "PROJECTED_PER_QUERY", 1000 if request.param == "projected" else 0)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     yield request.param
@@ -98,11 +101,25 @@ def test_every_way_gives_the_plain_equation_over_several_steps(way, sizes, maske
 
 @every_form
 @pytest.mark.parametrize("shared", [False, True], ids=["own queries", "shared queries"])
-def test_every_form_gives_the_plain_equation(form, shared):
-    inputs, mask = example([9, 0, 4], True, form, shared=shared)
-    results = [function(form, mask, *inputs) for function in (attention, plain)]
+@pytest.mark.parametrize("order", ["project", "absorb"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_form_gives_the_plain_equation(form, shared, order, weighted):
+    (queries, elements, *parameters), mask = example([9, 0, 4], True, form, shared=shared)
+    if weighted and mask is not None:
+        mask = mask * torch.arange(mask.numel()).view(mask.shape).double() % 3
+    inputs = [queries, elements, *parameters]
+    results = [attend_in_steps(queries, elements, mask, parameters, form, order), plain(form, mask, *inputs)]
     assert_close(*results)
     assert_close(*(gradients(result, inputs) for result in results))
+
+
+@pytest.mark.parametrize(("sizes", "projected"), [((3, 12, 2), True), ((3, 13, 2), False), ((0, 3, 2), False)])
+def test_sets_of_few_elements_for_their_queries_are_projected(sizes, projected):
+    num_sets, count, num_queries = sizes
+    queries, elements = torch.zeros(1, num_queries, DIM), torch.zeros(num_sets, count, DIM)
+    assert fused.projects_sets(queries, elements, num_heads=2, num_steps=3) is projected
+    assert not fused.projects_sets(queries, elements.bfloat16(), num_heads=2, num_steps=3)
+    assert not fused.projects_sets(queries.to("meta"), elements.to("meta"), num_heads=2, num_steps=3)
 
 
 @every_form
@@ -150,7 +167,7 @@ def test_what_needs_no_gradient_takes_none_from_the_others(way, frozen):
     assert_close(gradients(attention(FORMS[0], mask, *inputs), others), expected)
 
 
-def test_a_graph_may_be_differentiated_twice():
+def test_a_graph_may_be_differentiated_twice(way):
     inputs, mask = example([9, 0, 4], True)
     output = attention(FORMS[0], mask, *inputs).square().sum()
     first = torch.autograd.grad(output, inputs, retain_graph=True)

@@ -1,9 +1,12 @@
 """Every operator compiles without a graph break and exports with a dynamic number of elements."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch.testing import assert_close
 
+from picaset import AttentionPool, InducedSelfAttention, PicasoPool
 from tests.operators import OPERATORS, Case
 from tests.random_sets import draw_sets
 
@@ -96,6 +99,39 @@ def test_compiled_code_keeps_the_fast_kernels():
         torch.compile(case.operator(torch.float32), fullgraph=True, backend=remember)(*example([70_000, 1, 5]))
     targets = {str(node.target) for graph in graphs for node in graph.graph.nodes}
     assert {"picaset.steps", "picaset.attention"} <= targets
+
+
+TRANSFORMED = {
+    "pool": lambda: PicasoPool(6, num_templates=3, num_heads=2),
+    "pool of one step": lambda: AttentionPool(6, num_templates=3, num_heads=2),
+    "projected pool": lambda: PicasoPool(6, num_templates=3, num_heads=2, order="project"),
+    "induced encoder": lambda: InducedSelfAttention(6, 10, num_heads=2, num_inducing=4),
+}
+
+
+def transformed(transform: str, operator: Any, elements: torch.Tensor) -> Any:
+    """Return what a function transform of an operator returns for elements (B, N, D)."""
+    if transform == "grad":
+        return torch.func.grad(lambda x: operator(x).square().sum())(elements)
+    if transform == "jvp":
+        return torch.func.jvp(operator, (elements,), (elements.cos(),))
+    if transform == "vmap":
+        return torch.func.vmap(lambda x: operator(x))(torch.stack([elements, elements.cos()]))
+    return torch.func.hessian(lambda x: operator(x).square().sum())(elements[:1])
+
+
+@pytest.mark.parametrize("transform", ["grad", "jvp", "vmap", "hessian"])
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_a_function_transform_inside_compiled_code_equals_eager(name: str, transform: str):
+    torch.manual_seed(0)
+    operator, elements = TRANSFORMED[name](), example([4, 4])[0]
+
+    def call(elements: torch.Tensor) -> Any:
+        return transformed(transform, operator, elements)
+
+    torch.compiler.reset()
+    results = torch.compile(call, fullgraph=True, backend="aot_eager")(elements), call(elements)
+    assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")  # tracing scripts is deprecated, and warns of every check of a shape

@@ -73,10 +73,8 @@ def private_operator(name: str) -> Any:
 
 def requires_plain_equation() -> bool:
     """Whether a program is exported or traced, or a function transform is active, which need plain operations."""
-    if torch.compiler.is_exporting() or cast(Any, torch.jit).is_tracing():
+    if torch.compiler.is_exporting() or (not torch.compiler.is_compiling() and cast(Any, torch.jit).is_tracing()):
         return True
-    if torch.compiler.is_compiling():
-        return False
     transforms_active: Any = getattr(cast(Any, torch)._C, "_are_functorch_transforms_active", None)
     return transforms_active is None or transforms_active()
 

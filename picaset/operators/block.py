@@ -215,9 +215,15 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         return self.query_map(normalize(self.query_norm, queries, mask) if self.clean else queries)
 
     def attend_in_steps(
-        self, queries: Float[Tensor, "#B K Q"], elements: Tensor | SetBatch, mask: Presence | None, *, num_steps: int
+        self,
+        queries: Float[Tensor, "#B K Q"],
+        elements: Tensor | SetBatch,
+        mask: Presence | None,
+        *,
+        num_steps: int,
+        order: Order | None = None,
     ) -> Float[Tensor, "B K D"]:
-        """Update the queries ``num_steps`` times in the absorbed order, as one autograd node (fused.py)."""
+        """Update the queries ``num_steps`` times, as one autograd node (fused.py)."""
         norm = isinstance(self.attended_norm, nn.LayerNorm)
         form = FusedForm(
             self.num_heads, num_steps, self.scale, self.form == "paper", bool(self.residual), self.feed_forward, norm
@@ -225,7 +231,7 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         modules = self._modules  # attributes of a module are slow to look up, which matters for small sets
         layers = [cast(nn.Linear, modules[name]) for name in form.layers()]
         parameters = [part for layer in layers for part in (layer.weight, layer.bias)]
-        return attend_in_steps(queries, elements, mask, parameters, form)
+        return attend_in_steps(queries, elements, mask, parameters, form, order)
 
     def is_fused(self, mask: Tensor | None) -> bool:
         """Whether attention in the absorbed order is one autograd node: not in exported programs and transforms.

@@ -1,4 +1,4 @@
-r"""Attention blocks in the absorbed order as one autograd node, and as one operator in compiled code.
+r"""Attention blocks as one autograd node, and in the absorbed order as one operator in compiled code.
 
 A block that K queries apply L times to the same sets, as ``PicasoPool`` does, is dozens of small operations and as many
 autograd nodes. Here it is one node with a backward pass of its own:
@@ -7,9 +7,11 @@ autograd nodes. Here it is one node with a backward pass of its own:
     plain_steps        the same in operations that torch can trace, transform and differentiate any number of times
     PaddedSets         the part of both passes that touches the elements
     PackedSets         the same for a SetBatch, in buckets
+    AbsorbedAttention  the attention of one step, and its backward pass, with the maps absorbed
+    ProjectedAttention the same with keys and values of all elements, for sets of few elements
 
 The gradients of a parameter in all steps are one product, because their rows are concatenated, and those of the
-elements accumulate in one buffer. Everything but ``PaddedSets`` and ``PackedSets`` is a product of R = B K rows.
+elements accumulate in one buffer. Everything but the attention itself is a product of R = B K rows.
 
 ``torch.compile`` calls both passes as operators of ``torch.library`` (``picaset::steps``), so that compiled code runs
 the same kernels in the same memory; for small sets it traces both passes and fuses their operations. Exported programs,
@@ -27,6 +29,7 @@ from torch.nn.functional import layer_norm, linear
 
 from picaset.operators import attention as kernels
 from picaset.operators.attention import (
+    Order,
     absorb,
     differentiable_gradients,
     fold,
@@ -70,9 +73,16 @@ Layers = dict[str, tuple[Tensor, Tensor]]
 
 
 def attend_in_steps(
-    queries: Tensor, elements: Tensor | SetBatch, mask: Presence | None, parameters: Sequence[Tensor], form: Form
+    queries: Tensor,
+    elements: Tensor | SetBatch,
+    mask: Presence | None,
+    parameters: Sequence[Tensor],
+    form: Form,
+    order: Order | None = None,
 ) -> Tensor:
     """Return the queries (B, K, D) after all steps; ``queries`` (#B, K, Q) shared by all sets may be a batch of one.
+
+    ``order=None`` projects sets that are so small that this is cheaper (``projects_sets``).
 
     Rows are computed in float32 at least. Products with bfloat16 elements are computed in bfloat16 where the processor
     does that fast, and summed in float32.
@@ -88,6 +98,9 @@ def attend_in_steps(
             values, offsets = elements, None
         if not kernels.keeps_dtype(values):
             values = upcast_half(values)
+        if order is None:
+            projected = offsets is None and projects_sets(queries, values, form.num_heads, form.num_steps)
+            order = "project" if projected else "absorb"
         needs_gradient = torch.is_grad_enabled() and any(part.requires_grad for part in (queries, values, *parameters))
         compiling = torch.compiler.is_compiling()
         num_queries = form.num_heads * queries.shape[1]
@@ -99,11 +112,33 @@ def attend_in_steps(
             saved = torch.ops.picaset.steps(queries, values, mask, offsets, parameters, *form)
             output = saved[-1]
         elif needs_gradient:
-            output = cast(Any, AttendInSteps).apply(form, queries, values, mask, offsets, *parameters)
+            output = cast(Any, AttendInSteps).apply(form, order, queries, values, mask, offsets, *parameters)
         else:
-            output = forward_steps(queries, sets_of(values, mask, offsets), parameters, form)[-1]
+            output = forward_steps(queries, sets_of(values, mask, offsets, order), parameters, form)[-1]
     count = queries.shape[1]
     return output.view(output.shape[0] // count, count, output.shape[1]).to(dtype)
+
+
+PROJECTED_PER_QUERY = 2
+"""Number of elements per query, over all steps, up to which keys and values are computed; benchmarks/pooling.py."""
+
+
+def projects_sets(queries: Tensor, elements: Tensor, num_heads: int, num_steps: int) -> bool:
+    """Whether padded sets have so few elements that computing keys and values is cheaper than absorbing their maps.
+
+    Both cost two maps: of every element once, or of every query in every step, by head. Compiled code always absorbs
+    the maps, because its number of elements may be dynamic.
+    """
+    if torch.compiler.is_compiling() or elements.device.type != "cpu":
+        return False
+    sets, count, _ = elements.shape
+    num_queries = queries.shape[1]
+    if count > PROJECTED_PER_QUERY * num_steps * num_queries or sets == 0:
+        return False
+    if not kernels.stores_weights(num_heads * num_queries, elements, queries.dtype):
+        return False
+    names = (kernels.FLASH_FORWARD, kernels.FLASH_BACKWARD)
+    return all(kernels.private_operator(name) is not None for name in names)
 
 
 def plain_steps(
@@ -199,6 +234,15 @@ class PaddedSets:
         return torch.bmm(left.transpose(1, 2), torch.cat([*grad_means, *folded], dim=1))
 
 
+class ProjectedSets(PaddedSets):
+    """Padded sets that are attended to by their keys and values."""
+
+    def __init__(self, elements: Tensor, mask: Presence | None) -> None:
+        self.elements, self.mask = elements, mask
+        self.num_sets = elements.shape[0]
+        self.accumulated: Tensor | None = None
+
+
 class SetsByOffsets(PaddedSets):
     """Packed sets on a device whose kernel reads them as they are."""
 
@@ -275,13 +319,146 @@ class TracedSets(PaddedSets):
         return torch.empty_like(folded, memory_format=torch.contiguous_format), statistics
 
 
-def sets_of(elements: Tensor, mask: Tensor | None, offsets: Tensor | None) -> PaddedSets | PackedSets:
+def sets_of(
+    elements: Tensor, mask: Tensor | None, offsets: Tensor | None, order: Order = "absorb"
+) -> PaddedSets | PackedSets:
     """Return padded sets, or packed sets if there are ``offsets``; then ``mask`` are their weights."""
     if offsets is None:
-        return PaddedSets(elements, mask)
+        return ProjectedSets(elements, mask) if order == "project" else PaddedSets(elements, mask)
     if kernels.device_kernel(elements) is not None:
         return SetsByOffsets(elements, mask, offsets)
     return PackedSets(SetBatch(elements, offsets, mask))
+
+
+# The attention of one step
+
+
+Pairs = dict[str, list[tuple[Tensor, Tensor]]]
+"""Gradients and inputs of the rows of each layer, one pair per step; for a norm, the gradients of its parameters."""
+
+
+class AbsorbedAttention:
+    """The heads of each step from the elements themselves, and their backward pass."""
+
+    num_saved = 4
+    """Number of tensors of a step that ``attend`` returns for the backward pass."""
+
+    def __init__(self, sets: PaddedSets | PackedSets, p: Layers, form: Form, count: int) -> None:
+        self.sets, self.num_heads, self.count = sets, form.num_heads, count
+        self.key_weight, self.value_weight = maps_by_head(p, form)
+        self.value_bias = p["value_map"][1]
+
+    def begin(self) -> list[Tensor]:
+        """Return what all steps need."""
+        return []
+
+    def resume(self, stack: list[Tensor]) -> None:
+        """Remove from the saved tensors what ``begin`` returned."""
+
+    def attend(self, scaled: Tensor) -> tuple[Tensor, ...]:
+        """Return what the backward pass needs of scaled queries (R, D), or those of one set; the heads come last."""
+        sets, count, dim = self.sets, self.count, self.value_bias.shape[0]
+        queries_by_head = scaled.view(-1, self.num_heads, dim // self.num_heads).transpose(0, 1)
+        folded = fold(torch.bmm(queries_by_head, self.key_weight), scaled.shape[0] // count, count)
+        mean, statistics = sets.attend(folded)
+        heads = torch.bmm(unfold(mean, self.num_heads), self.value_weight.transpose(1, 2))
+        attended = heads.transpose(0, 1).reshape(sets.num_sets * count, dim).add_(self.value_bias)
+        if sets.nonempty is not None:
+            attended.view(sets.num_sets, count * dim).mul_(sets.nonempty[:, None])
+        return folded, mean, statistics, attended
+
+    def pull_back(
+        self, grad: Tensor, scaled: Tensor, heads: Tensor, kept: Sequence[Tensor], pairs: Pairs, need_elements: bool
+    ) -> Tensor:
+        """Return the gradient of the scaled queries from that of the heads, (R, D)."""
+        sets, width = self.sets, self.value_bias.shape[0] // self.num_heads
+        statistics, mean, folded = kept
+        if sets.nonempty is not None:
+            grad = (grad.view(sets.num_sets, -1) * sets.nonempty[:, None]).view(grad.shape)
+        grad_by_head = grad.view(-1, self.num_heads, width).transpose(0, 1)  # (H, R, d)
+        grad_mean = fold(torch.bmm(grad_by_head, self.value_weight), sets.num_sets, self.count)
+        grad_folded = sets.pull_back(folded, statistics, mean, grad_mean, need_elements)  # (B, M, E)
+        grad_folded = grad_folded.sum(dim=0, keepdim=True) if len(scaled) < len(grad) else grad_folded
+        grad_absorbed = unfold(grad_folded, self.num_heads)  # (H, R, E)
+        pairs["value_map"].append((grad_by_head, unfold(mean, self.num_heads)))
+        pairs["key_map"].append((scaled.view(-1, self.num_heads, width).transpose(0, 1), grad_absorbed))
+        return torch.bmm(grad_absorbed, self.key_weight.transpose(1, 2)).transpose(0, 1).reshape(scaled.shape)
+
+    def finish(self, pairs: Pairs, need_elements: bool) -> None:
+        """Complete the gradients after the first step."""
+
+
+class ProjectedAttention:
+    """The same from keys and values of all elements, for small sets: fewer calls, and larger products."""
+
+    num_saved = 2
+
+    def __init__(self, sets: "ProjectedSets", p: Layers, form: Form, count: int) -> None:
+        self.sets, self.p = sets, p
+        elements, dim = sets.elements, p["value_map"][1].shape[0]
+        self.rows = elements.reshape(-1, elements.shape[2])
+        self.by_query = (-1, count, form.num_heads, dim // form.num_heads)
+        self.by_element = (sets.num_sets, elements.shape[1], form.num_heads, dim // form.num_heads)
+        mask, self.bias = sets.mask, None
+        if mask is not None:
+            self.bias = kernels.additive_mask(mask[:, None, None, :], elements)
+            self.empty = ~mask.any(dim=1)[:, None, None]
+
+    def begin(self) -> list[Tensor]:
+        """Return keys and values; the key bias cancels in the softmax."""
+        (key_weight, _), (value_weight, value_bias) = self.p["key_map"], self.p["value_map"]
+        keys, values = torch.mm(self.rows, key_weight.t()), torch.addmm(value_bias, self.rows, value_weight.t())
+        self.pair = [part.view(self.by_element).transpose(1, 2) for part in (keys, values)]
+        return [*self.pair]
+
+    def resume(self, stack: list[Tensor]) -> None:
+        self.pair, stack[:2] = stack[:2], []
+        self.grads: list[Tensor] = []
+
+    def attend(self, scaled: Tensor) -> tuple[Tensor, ...]:
+        forward = kernels.private_operator(kernels.FLASH_FORWARD)
+        heads, log = forward(self.queries(scaled), *self.pair, 0.0, False, attn_mask=self.bias, scale=1.0)
+        if self.bias is not None:
+            log = log.masked_fill(self.empty, torch.inf)
+        return log, heads.transpose(1, 2).reshape(-1, self.p["value_map"][1].shape[0])
+
+    def queries(self, scaled: Tensor) -> Tensor:
+        """Return scaled queries of each set and head, (B, H, K, d)."""
+        queries = scaled.view(self.by_query).transpose(1, 2)
+        return queries if queries.shape[0] == self.sets.num_sets else queries.expand(self.sets.num_sets, -1, -1, -1)
+
+    def pull_back(
+        self, grad: Tensor, scaled: Tensor, heads: Tensor, kept: Sequence[Tensor], pairs: Pairs, need_elements: bool
+    ) -> Tensor:
+        backward = kernels.private_operator(kernels.FLASH_BACKWARD)
+        grad_heads, attended = (part.view(self.by_query).transpose(1, 2) for part in (grad, heads))
+        grad_queries, *grads = backward(
+            grad_heads, self.queries(scaled), *self.pair, attended, kept[0], 0.0, False, attn_mask=self.bias, scale=1.0
+        )
+        if self.grads:
+            for total, part in zip(self.grads, grads, strict=True):
+                total.add_(part)
+        else:
+            self.grads = grads
+        grad_queries = grad_queries.transpose(1, 2)
+        if len(scaled) < len(grad):
+            grad_queries = grad_queries.sum(dim=0)
+        return grad_queries.reshape(scaled.shape)
+
+    def finish(self, pairs: Pairs, need_elements: bool) -> None:
+        keys, values = (grad.transpose(1, 2).reshape(len(self.rows), -1) for grad in self.grads)
+        pairs["key_map"].append((keys, self.rows))
+        pairs["value_map"].append((values, self.rows))
+        if need_elements:
+            total = torch.mm(keys, self.p["key_map"][0]).addmm_(values, self.p["value_map"][0])
+            self.sets.accumulated = total.view(self.sets.elements.shape)
+
+
+def attention_of(
+    sets: PaddedSets | PackedSets, p: Layers, form: Form, count: int
+) -> AbsorbedAttention | ProjectedAttention:
+    """Return the attention of a step, for ``count`` queries per set."""
+    return (ProjectedAttention if isinstance(sets, ProjectedSets) else AbsorbedAttention)(sets, p, form, count)
 
 
 # Both passes
@@ -292,23 +469,17 @@ def forward_steps(
 ) -> list[Tensor]:
     """Return what the backward pass needs of every step; the last tensor is the result, (R, D)."""
     p = layers_of(parameters, form)
-    key_weight, value_weight = maps_by_head(p, form)
     transposed = {name: weight.t() for name, (weight, _) in p.items() if weight.dim() == 2}
-    value_bias, width = p["value_map"][1], key_weight.shape[1]
-    count = queries.shape[1]
-    saved: list[Tensor] = []
-    shape, by_set = (sets.num_sets * count, len(value_bias)), (sets.num_sets, count, len(value_bias))
+    count, dim = queries.shape[1], p["value_map"][1].shape[0]
+    shape, by_set = (sets.num_sets * count, dim), (sets.num_sets, count, dim)
+    attention = attention_of(sets, p, form, count)
+    saved = attention.begin()
     rows = queries.reshape(-1, queries.shape[2])
     for _ in range(form.num_steps):
         scaled = torch.addmm(p["query_map"][1], rows, transposed["query_map"], beta=form.scale, alpha=form.scale)
-        queries_by_head = scaled.view(-1, form.num_heads, width).transpose(0, 1)
-        folded = fold(torch.bmm(queries_by_head, key_weight), len(rows) // count, count)
-        mean, statistics = sets.attend(folded)
-        heads = torch.bmm(unfold(mean, form.num_heads), value_weight.transpose(1, 2))
-        attended = heads.transpose(0, 1).reshape(shape).add_(value_bias)
-        if sets.nonempty is not None:
-            attended.view(sets.num_sets, count * shape[1]).mul_(sets.nonempty[:, None])
-        saved += [scaled, folded, mean, statistics, attended]
+        saved.append(scaled)
+        saved += attention.attend(scaled)
+        attended = saved[-1]
         if form.paper:
             attended = torch.addmm(p["output_map"][1], attended, transposed["output_map"])
             saved.append(attended)
@@ -352,10 +523,10 @@ def backward_steps(
 ) -> list[Tensor]:
     """Return the gradients of the queries and the parameters from that of the result, (R, D); ``sets`` has the rest."""
     p, stack = layers_of(parameters, form), list(saved)
-    key_weight, value_weight = maps_by_head(p, form)
-    num_sets, count, width = sets.num_sets, queries.shape[1], key_weight.shape[1]
-    pairs: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in p}
-    nonempty = None if sets.nonempty is None else sets.nonempty[:, None, None]
+    num_sets, count = sets.num_sets, queries.shape[1]
+    attention = attention_of(sets, p, form, count)
+    attention.resume(stack)
+    pairs: Pairs = {name: [] for name in p}
 
     def norm_backward(name: str, grad: Tensor, values: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         need = [True, True, True]
@@ -380,7 +551,7 @@ def backward_steps(
         if form.paper:
             inner = stack.pop() if form.feed_forward else inner
             output = stack.pop()
-        heads, statistics, mean, folded, scaled = (stack.pop() for _ in range(5))
+        heads, *kept, scaled = (stack.pop() for _ in range(attention.num_saved + 1))
         if not form.residual:
             before_norm = heads if not form.paper else inner if form.feed_forward else output
         rows = stack[-1] if step else queries.reshape(-1, queries.shape[2])
@@ -403,16 +574,7 @@ def backward_steps(
                 grad = grad @ p["attended_layer"][0]
             pairs["output_map"].append((grad, heads))
             grad = grad @ p["output_map"][0]
-        grad_heads = grad if nonempty is None else (grad.view(num_sets, count, grad.shape[1]) * nonempty).flatten(0, 1)
-
-        grad_by_head = grad_heads.view(-1, form.num_heads, width).transpose(0, 1)  # (H, R, d)
-        grad_mean = fold(torch.bmm(grad_by_head, value_weight), num_sets, count)
-        grad_folded = sets.pull_back(folded, statistics, mean, grad_mean, need_elements)  # (B, M, E)
-        grad_folded = grad_folded.sum(dim=0, keepdim=True) if shared else grad_folded
-        grad_absorbed = unfold(grad_folded, form.num_heads)  # (H, R, E)
-        pairs["value_map"].append((grad_by_head, unfold(mean, form.num_heads)))
-        pairs["key_map"].append((scaled.view(-1, form.num_heads, width).transpose(0, 1), grad_absorbed))
-        grad_scaled = torch.bmm(grad_absorbed, key_weight.transpose(1, 2)).transpose(0, 1).reshape(scaled.shape)
+        grad_scaled = attention.pull_back(grad, scaled, heads, kept, pairs, need_elements)
         if form.residual and not form.paper:
             grad_queries = torch.add(grad_residual, grad_scaled, alpha=form.scale)
         else:
@@ -421,22 +583,21 @@ def backward_steps(
         grad = grad_queries @ p["query_map"][0]
         if form.residual and form.paper:
             grad = grad.addmm_(grad_residual, p["residual_map"][0])
+    attention.finish(pairs, need_elements)
     return [grad.view(queries.shape), *(part for name in form.layers() for part in parameter_gradients(name, pairs, p))]
 
 
-def parameter_gradients(name: str, pairs: dict[str, list[tuple[Tensor, Tensor]]], p: Layers) -> tuple[Tensor, Tensor]:
+def parameter_gradients(name: str, pairs: Pairs, p: Layers) -> tuple[Tensor, Tensor]:
     """Return the gradients of a weight and a bias, from the rows of all steps."""
     weight, bias = p[name]
     firsts, seconds = zip(*pairs[name], strict=True)
     if name in ("attended_norm", "last_norm"):
         return cast(Tensor, sum(firsts)), cast(Tensor, sum(seconds))
-    dim = 1 if name in ("key_map", "value_map") else 0
+    dim = firsts[0].dim() - 2  # of the rows; by head, they are the second dimension
     first, second = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim) for parts in (firsts, seconds))
-    if dim == 0:
-        return first.t() @ second, first.sum(dim=0)
-    grad = torch.bmm(first.transpose(1, 2), second).reshape(weight.shape)
+    grad = (first.mT @ second).reshape(weight.shape)
     # The key bias cancels in the softmax, but needs a gradient, of zero: distributed training waits for it.
-    return grad, torch.zeros_like(bias) if name == "key_map" else first.sum(dim=1).reshape(bias.shape)
+    return grad, torch.zeros_like(bias) if name == "key_map" else first.sum(dim=dim).reshape(bias.shape)
 
 
 # Autograd, and operators for compiled code
@@ -447,9 +608,9 @@ class AttendInSteps(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Any:
-        form, queries, elements, mask, offsets, *parameters = inputs
-        saved = forward_steps(queries, sets_of(elements, mask, offsets), parameters, form)
-        ctx.form = form
+        form, order, queries, elements, mask, offsets, *parameters = inputs
+        saved = forward_steps(queries, sets_of(elements, mask, offsets, order), parameters, form)
+        ctx.form, ctx.order = form, order
         ctx.save_for_backward(queries, elements, mask, offsets, *parameters, *saved)
         return saved[-1]
 
@@ -459,32 +620,29 @@ class AttendInSteps(torch.autograd.Function):
         count = 2 * len(ctx.form.layers())
         parameters, saved = rest[:count], rest[count:]
         need = ctx.needs_input_grad
-        needed = (need[1], need[2], *need[5:])
+        needed = (need[2], need[3], *need[6:])
         if torch.is_grad_enabled():  # the gradient itself will be differentiated
             output = plain_rows(queries, elements, mask, offsets, parameters, ctx.form)
             grads = differentiable_gradients(output, (queries, elements, *parameters), needed, grad_outputs[0])
         else:
-            grad = grad_outputs[0].contiguous()
-            grads = gradients(grad, queries, elements, mask, offsets, parameters, saved, ctx.form, need[2])
+            grad, sets = grad_outputs[0].contiguous(), sets_of(elements, mask, offsets, ctx.order)
+            grads = gradients(grad, queries, sets, parameters, saved, ctx.form, need[3])
         grads = [grad if use else None for grad, use in zip(grads, needed, strict=True)]
-        return None, *grads[:2], None, None, *grads[2:]
+        return None, None, *grads[:2], None, None, *grads[2:]
 
 
 def gradients(
     grad: Tensor,
     queries: Tensor,
-    elements: Tensor,
-    mask: Tensor | None,
-    offsets: Tensor | None,
+    sets: PaddedSets | PackedSets,
     parameters: Sequence[Tensor],
     saved: Sequence[Tensor],
     form: Form,
     need_elements: bool,
 ) -> list[Tensor]:
     """Return the gradients of queries, elements (without elements if there is no need) and parameters."""
-    sets = sets_of(elements, mask, offsets)
     first, *others = backward_steps(grad, queries, sets, parameters, saved, form, need_elements)
-    return [first, sets.gradient() if need_elements else elements.new_empty(0), *others]
+    return [first, sets.gradient() if need_elements else grad.new_empty(0), *others]
 
 
 def plain_rows(
@@ -530,7 +688,7 @@ def steps_backward(
     """Return the gradients of queries, elements and parameters: the operator ``picaset::steps_backward``."""
     *values, need = form
     with torch.no_grad():
-        return gradients(grad, queries, elements, mask, offsets, parameters, saved, Form(*values), need)
+        return gradients(grad, queries, sets_of(elements, mask, offsets), parameters, saved, Form(*values), need)
 
 
 def traced_steps(

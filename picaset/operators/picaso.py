@@ -104,7 +104,9 @@ class PicasoPool(CascadePool):
     def pool(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B K D"]:
         if not self.is_fused(mask):
             return super().pool(elements, mask)
-        return self.block(0).attend_in_steps(self.templates[None], elements, mask, num_steps=self.num_steps)
+        return self.block(0).attend_in_steps(
+            self.templates[None], elements, mask, num_steps=self.num_steps, order=self.order
+        )
 
     def is_fused(self, mask: Tensor | None) -> bool:
         """Whether all steps are one autograd node: with one block, if the absorbed order is the cheapest.
