@@ -39,7 +39,7 @@ class Studio:
             raise ValueError(f"--runs: there is no folder {self.runs}.")
         settings = Settings() if self.runs is None else Settings(runs=(self.runs,))
         serve(settings, host=self.host, port=self.port, browser=self.browser)
-        # A thread that still imports or fits would be interrupted in native code at the interpreter's exit, which aborts.
+        # A thread that still fits would be interrupted in native code at the exit of the interpreter, which aborts.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
