@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import clusterer_tables
 from picaset.cli import main
 from picaset.lab.reports.records import find_records
 from picaset.lab.reports.reproduction import all_tables, tables_to_markdown
@@ -142,7 +143,9 @@ def test_the_results_in_the_readme_are_those_of_the_records():
         next(move["log_likelihood"]["0"] for move in json.loads(path.read_text())["moves"] if move["shift"] == -12)
         for path in (ROOT / "results/runs").glob("clustering-set-transformer-canonical-quick-seed?/result.json")
     ]
-    ten_starts = only("clusterer", table="time", method="scikit-learn, 10 starts")["milliseconds"]
+    shapes = json.loads(clusterer_tables.RECORD.read_text())["parts"]
+    speed = {(row["method"], row["groups"]): row["milliseconds"] for row in shapes["speed 2"]}
+    aris = {row["method"]: row["ari"] for row in shapes["elongated 2"]}
     detected, within = (
         {
             size: max(
@@ -161,7 +164,7 @@ def test_the_results_in_the_readme_are_those_of_the_records():
         only("packed", name=name, steps=1)["forward+backward"] for name in ("ours, packed", "textbook, padded")
     )
     expected = [
-        (f"**{only('clusterer', table='time', method='ours')['milliseconds']:.1f}**", f"{ten_starts:.0f}"),
+        (f"**{speed['ours, one call', 5000]:.1f}**", f"{speed['scikit-learn, all types', 50]:.0f}"),
         (f"**{shifted:.3f}**", f"{statistics.mean(canonical):.3f}"),
         (f"**{detected[48]:.2f}**", f"{within[48]:.2f}"),
         (f"{auroc('pb'):.3f}", f"{auroc('pma'):.3f}"),
@@ -169,10 +172,17 @@ def test_the_results_in_the_readme_are_those_of_the_records():
         (f"**{1e3 * packed:.0f}**", f"{1e3 * padded:.0f}"),
     ]
     table = (ROOT / "README.md").read_text().partition("## Results")[2]
+    assert f"index is {aris['ours']:.3f} and {aris['scikit-learn, all types']:.3f}" in table
+    assert f"One group at a time takes ours {speed['ours, one by one', 50]:.0f} milliseconds" in table
     cells = [tuple(line.split(" | ")[1:3]) for line in table.splitlines() if line.startswith("| ")][1:]
     assert cells == expected
     stated = f"In sets of 8 the shares are {detected[8]:.2f} and {within[8]:.2f}, in sets of 4 {detected[4]:.2f} and "
     assert stated + f"{within[4]:.2f};" in " ".join(table.split())
+
+
+def test_the_tables_of_the_clustering_page_are_those_of_the_record():
+    text = clusterer_tables.DOCUMENT.read_text()
+    assert clusterer_tables.insert_tables(text) == text
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
