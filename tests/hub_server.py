@@ -11,7 +11,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-
 PULL_REQUEST = {
     "num": 1, "title": "", "author": {"name": "somebody"}, "createdAt": "2026-11-01T00:00:00.000Z", "status": "draft",
     "repo": {"name": "somebody/pool", "type": "model"}, "isPullRequest": True, "changes": {"base": "refs/heads/main"},
