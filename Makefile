@@ -7,7 +7,8 @@
 # make docs    install, then execute the notebooks and write the site to site/; warnings are errors
 # make release-check    install, then build the release, install it in empty environments, and follow the README there
 # make dist    install, then build sdist and wheel into dist/
-# make fuzz    install, then give mutated files to everything that reads files of others (about an hour)
+# make fuzz    install, then give mutated files to everything that reads files of others (hours; goes on where it was interrupted)
+# make faults  install, then plant faults in a copy of the source, one at a time; the tests must notice each (twenty minutes)
 # make laws    install, then test the laws of the operators on many random examples (minutes to hours)
 
 PYTHON ?= python3
@@ -24,7 +25,7 @@ LIBRARY_TESTS := $(addprefix tests/test_,$(addsuffix .py,sets errors set_laws ca
   pretrained compatibility weights kernels amortized_mixture set_classifier set_features set_anomaly_detector tables \
   cluster_command classify_command onnx hub training reports studio_application threads))
 
-.PHONY: run studio test shapes test-library docs dist release-check fuzz laws documents format clean
+.PHONY: run studio test shapes test-library docs dist release-check fuzz faults laws documents format clean
 
 run: .venv/installed
 	mkdir -p report
@@ -65,6 +66,9 @@ release-check: .venv/installed
 
 fuzz: .venv/installed
 	$(BIN)/python -m tests.fuzz
+
+faults: .venv/installed
+	$(BIN)/python -m tests.planted_faults
 
 laws: .venv/installed
 	PICASET_HYPOTHESIS=laws $(BIN)/pytest -q -n 2 -m hypothesis $(CHECK_SHAPES) $(LAWS)

@@ -164,6 +164,12 @@ def test_a_config_that_asks_for_too_much_is_refused_before_anything_is_built(tmp
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_description_of_a_network_with_too_many_steps_is_refused():
+    assert ModuleConfig.of(Picaso, dim_in=2, dim_out=3, num_steps=1000)["num_steps"] == 1000
+    with pytest.raises(ValueError, match="num_steps must be at most 1000; got 1001"):
+        ModuleConfig.of(Picaso, dim_in=2, dim_out=3, num_steps=1001)
+
+
 @pytest.mark.parametrize("argument", ["num_encoder_blocks", "dim", "num_inducing", "dim_out"])
 def test_a_network_larger_than_its_weights_is_refused_before_it_is_built(tmp_path, argument):
     Picaso(2, 3, dim=8, num_heads=2, num_inducing=2).save_pretrained(tmp_path)
@@ -669,6 +675,13 @@ def test_every_planted_fault_has_its_place_and_its_test(fault):
     assert (ROOT / "picaset" / fault.file).read_text().count(fault.old) == 1
     file, _, name = fault.test.partition("::")
     assert f"def {name.partition('[')[0]}(" in (ROOT / "tests" / file).read_text()
+
+
+def test_the_document_lists_every_planted_fault_with_its_test():
+    section = (ROOT / "docs/reliability.md").read_text().partition("## Planted faults")[2]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+    assert [row[:2] for row in rows] == [[fault.name, "`{}`: `{}`".format(*fault.test.split("::"))] for fault in FAULTS]
+    assert {row[2] for row in rows} <= {"fails", "crashes", "does not end"}
 
 
 def test_a_mutation_depends_on_its_seed_alone():

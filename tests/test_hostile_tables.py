@@ -8,9 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from picaset import MeanPool, PicasoPool, stream
 from picaset.array_files import read_npy_header, read_safetensors_header
-from picaset.large.sources import open_source
+from picaset.large.large_set import Reading
+from picaset.large.sources import from_parquet, open_source
 from picaset.tables import table as tables
 from picaset.tables.table import open_large_table, read_table
 
@@ -61,6 +64,45 @@ def test_more_columns_than_can_be_used_are_refused(tmp_path):
         with pytest.raises(ValueError, match=r"columns(; at most 10,000 can be used|, which is the most)"):
             read_table(path)
     assert open_source(tmp_path / "wide.npy").width == 20_000
+
+
+def test_a_source_of_many_columns_is_read_in_chunks_of_bounded_size(tmp_path):
+    """Sparse files: they claim what they have, and take no space on the disk."""
+    path, shape = tmp_path / "wide.npy", (40, 10_000_000)
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        file.truncate(file.tell() + 4 * shape[0] * shape[1])
+    chunks = list[tuple[int, ...]]()
+
+    def see(elements: torch.Tensor) -> torch.Tensor:
+        chunks.append(tuple(elements.shape))
+        return elements[..., :2]
+
+    with pytest.raises(ValueError, match=r"elements must have 4 features; those of .* have 10000000\."):
+        stream(PicasoPool(4, num_templates=1, num_heads=2), path)
+    with pytest.raises(ValueError, match=r"elements must have 4 features; those of .* have 2 after the transform"):
+        stream(PicasoPool(4, num_templates=1, num_heads=2), path, transform=see)
+    assert chunks == [(1, 6, shape[1])]
+    narrow = torch.randn(5, 3)
+    np.save(path, narrow.numpy())
+    assert Reading.for_operator(MeanPool(), open_source(path), chunk=None, caller="", spill="never").size == 2**17
+
+
+@pytest.mark.parametrize("columns", [{"x": [1.0, 2.0], "name": ["a", "b"]}, {"name": ["1", "2"]}])
+def test_text_columns_cannot_be_streamed(tmp_path, columns):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "points.parquet"
+    parquet.write_table(pyarrow.table(columns), path)
+    with pytest.raises(
+        ValueError, match=r"column 'name' of .*points\.parquet must hold numbers\. Choose others by from_p"
+    ):
+        stream(MeanPool(), path)
+    if "x" in columns:
+        assert stream(MeanPool(), from_parquet(path, columns=["x"])).tolist() == [[[1.5]]]
+    np.save(tmp_path / "text.npy", np.array([["a"], ["b"]]))
+    with pytest.raises(ValueError, match=r"text\.npy must hold numbers of shape"):
+        stream(MeanPool(), tmp_path / "text.npy")
 
 
 def safetensors_of(header: object) -> bytes:

@@ -78,6 +78,27 @@ def test_an_experiment_of_ones_own_is_trained_resumed_evaluated_and_reported(tra
     assert "<svg" in page
 
 
+def content_of(path: Path) -> object:
+    """Return the bytes of a file, or its values without the seconds that the training took."""
+    return json.loads(path.read_text()) | {"seconds": 0} if path.name == "state.json" else path.read_bytes()
+
+
+def test_an_interrupted_experiment_of_ones_own_ends_with_the_bytes_of_an_uninterrupted_one(trained):
+    run = trained / RUN
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [
+        "best", "final", "step-00000010", "step-00000020"
+    ]  # fmt: skip
+    names = ["checkpoints/final", "checkpoints/best", "checkpoints/step-00000020"]
+    finished = {path: content_of(path) for name in names for path in sorted((run / name).iterdir())}
+    result = json.loads((run / "result.json").read_text())
+    (run / "result.json").unlink()
+    for name in ("checkpoints/final", "checkpoints/step-00000020"):  # as if it had been killed after step 10
+        shutil.rmtree(run / name)
+    assert main(["train", NAME, "--resume", RUN, "--threads", "1", "--json"]) == 0
+    assert {path: content_of(path) for path in finished} == finished
+    assert json.loads((run / "result.json").read_text()) | {"seconds": 0} == result | {"seconds": 0}
+
+
 def test_an_experiment_may_have_sets_of_different_sizes(folder):
     source = (folder / "own_experiment.py").read_text()
     source = source.replace("return self.draw(1_000_000", "points, labels = self.draw(1_000_000").replace(

@@ -174,6 +174,24 @@ def test_unfinished_runs_are_not_shown(runs, tmp_path):
     assert find_records([tmp_path]) == []
 
 
+def test_an_unfinished_run_is_named_where_records_are_shown_instead(clone, runs, capsys):
+    half = clone / "runs/half"
+    half.mkdir(parents=True)
+    (half / "config.json").write_text((runs / run_name(*RUNS[0][:1], "smoke", 0) / "config.json").read_text())
+    assert main(["report"]) == 0
+    shown = capsys.readouterr()
+    assert COMMITTED in shown.out
+    assert (
+        shown.err
+        == "picaset: skipped runs/half: it is not finished; continue it with picaset train --resume runs/half\n"
+    )
+
+
+def test_the_figure_of_shifted_clusters_is_drawn_without_a_note_of_matplotlib(runs, tmp_path, caplog):
+    assert clustering.draw_clusters_under_shift(find_records([runs]), tmp_path)
+    assert caplog.records == []
+
+
 def record_of(runs: Path, name: str = "ae32-pb-sa", seed: int = 0):
     return runs_named(find_records([runs]), f"clustering-{name}")[seed]
 

@@ -4,6 +4,7 @@ Files that change or shrink are in ``test_sources.py``, ranks that die in ``test
 """
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +22,10 @@ POOLS = {
     "attention": lambda: AttentionPool(DIM, num_templates=2, num_heads=2),
     "picaso": lambda: PicasoPool(DIM, num_templates=2, num_heads=2),
 }
-LARGEST_ERRORS = {"mean": 1e-8, "sum": 1e-7, "max": 0.0, "attention": 3e-3, "picaso": 3e-3}
-"""Relative to the largest output in double precision, of a million elements at 1e6 in single precision."""
+SEEDS = range(5)
+STATED_ERRORS = {"mean": 3e-9, "sum": 7e-9, "max": 0.0, "attention": 5e-3, "picaso": 7e-4}
+"""Of a million elements at 1e6 in single precision, relative to the largest output in double precision: the largest for
+``SEEDS``, which draw elements and weights."""
 
 
 @pytest.fixture(params=POOLS)
@@ -45,18 +48,32 @@ def test_a_nan_in_the_last_chunk_of_a_file_is_an_error_with_its_row(tmp_path):
     rows = np.zeros((500, 2))
     rows[499, 1] = np.nan
     np.savetxt(tmp_path / "points.csv", rows, delimiter=",", header="x,y", comments="")
-    with pytest.raises(ValueError, match=r"(?s)points\.csv.*(row|line) \d+"):
+    with pytest.raises(ValueError, match=r"points\.csv, line 501: a value is missing in column y;"):
         for _ in open_large_table(tmp_path / "points.csv").chunks():
             pass
 
 
-def test_a_million_elements_at_one_million_have_the_stated_error_in_single_precision(pool):
-    name, operator = pool
-    elements = (torch.randn(1_000_000, DIM, dtype=torch.float64) + 1e6).float()
-    with torch.no_grad():
+@pytest.mark.parametrize("name", POOLS)
+@torch.no_grad()
+def test_a_million_elements_at_one_million_have_the_stated_error_in_single_precision(name):
+    errors = []
+    for seed in SEEDS:
+        torch.manual_seed(seed)
+        operator = POOLS[name]()
+        elements = (torch.randn(1_000_000, DIM, dtype=torch.float64) + 1e6).float()
         exact = stream(copy.deepcopy(operator).double(), elements.double())
         pooled = stream(operator, elements).double()
-    assert float((pooled - exact).abs().max() / exact.abs().max()) <= LARGEST_ERRORS[name]
+        errors.append(float((pooled - exact).abs().max() / exact.abs().max()))
+    assert max(errors) <= 3 * STATED_ERRORS[name]
+    assert max(errors) >= STATED_ERRORS[name] / 3, "the stated error is too large"
+
+
+def test_the_document_states_these_errors():
+    document = (Path(__file__).parent.parent / "docs/reliability.md").read_text()
+    for name, error in STATED_ERRORS.items():
+        assert (
+            f"| `{type(POOLS[name]()).__name__}` | {error:.0e} |".replace("e-0", "e-").replace("0e+00", "0") in document
+        )
 
 
 def test_magnitudes_of_1e30_are_right_or_nan_and_never_finite_and_wrong(pool):

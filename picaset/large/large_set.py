@@ -50,6 +50,10 @@ POOL_CHUNK_FACTOR = 4
 """Factor by which chunks are larger for a pool alone, which makes no layers of the elements."""
 
 
+MAX_VALUES_PER_CHUNK = 2**26
+"""Elements of a chunk times the width of the source: a quarter of a gigabyte, whatever the operator is."""
+
+
 @runtime_checkable
 class Reduction(Protocol):
     """Reduction over the processes that share a set."""
@@ -127,7 +131,7 @@ class Reading:
         widest = max((size for parameter in operator.parameters() for size in parameter.shape), default=16)
         values = VALUES_PER_CHUNK * (POOL_CHUNK_FACTOR if isinstance(operator, PicasoPool) else 1)
         return cls(
-            size=chunk or max(values // widest, 1024),
+            size=chunk or min(max(values // widest, 1024), max(MAX_VALUES_PER_CHUNK // (source.width or 1), 1)),
             dtype=weight.dtype,
             device=weight.device,
             reduction=reduction or SingleProcess(),

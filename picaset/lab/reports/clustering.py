@@ -267,7 +267,8 @@ def set_frame(axis: Any, points: NDArray[np.float32]) -> None:
     """Show a square window around the points, also if a prediction lies outside of it."""
     middle = (points.min(axis=0) + points.max(axis=0)) / 2
     half = float((points.max(axis=0) - points.min(axis=0)).max()) / 2 * 1.25
-    axis.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half), aspect="equal")
+    axis.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
+    axis.set_aspect("equal", adjustable="box")  # else matplotlib changes the limits, and says so each time
     axis.tick_params(labelsize=8, colors="#777777")
     axis.grid(color=GRID)
     axis.set_axisbelow(True)

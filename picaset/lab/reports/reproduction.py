@@ -84,6 +84,11 @@ def choose_records(
         records = find_reportable([folder], on_skip=on_skip)
         if matches := [record for record in records if profile in (None, record.experiment.profile)]:
             return matches
+        if folder is runs:
+            for config in sorted(runs.glob("*/config.json")):
+                run = config.parent
+                if not (run / "result.json").exists():
+                    on_skip(f"skipped {run}: it is not finished; continue it with picaset train --resume {run}")
     kind = "finished run" if profile is None else f"finished run of profile {profile}"
     raise ValueError(
         f"There is no {kind} in {' or '.join(map(str, folders))}; train one with: "
