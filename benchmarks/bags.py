@@ -49,7 +49,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
-from benchmarks.measure import machine_limits, record
+from benchmarks.measure import machine_limits, record, use_cpu_time
 from picaset import SetClassifier, SetMeanEmbedding, SetRegressor, SetStatistics
 from picaset.sets import SetBatch
 
@@ -413,7 +413,7 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     path = arguments.record
     path.parent.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
+    use_cpu_time()
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # imports a compiler, which is not part of the first fit
     results, commit = read_results(path), code_commit()
     if not arguments.mix_commits:
