@@ -50,7 +50,7 @@ def save() -> None:
         order = [target.name for target in TARGETS if target.name in rows]
         write_rows(options.record, {name: rows[name] for name in order})
         if options.record.parent == DOCUMENT.parent.parent / "results":
-            DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), read_rows(options.record)))
+            DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), options.record))
 
 
 failed = False

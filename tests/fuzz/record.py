@@ -117,9 +117,11 @@ def ways_table(rows: dict[str, dict[str, Any]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def with_tables(text: str, rows: dict[str, dict[str, Any]]) -> str:
-    """Return a document with its tables replaced by those of a record."""
-    for name, table in (("fuzz", outcomes_table(rows)), ("fuzz ways", ways_table(rows))):
+def with_tables(text: str, record: Path) -> str:
+    """Return a document with its tables replaced by those of a record, to which it links."""
+    rows = read_rows(record)
+    outcomes = f"{outcomes_table(rows)}\n\nThe counts are those of [the record](../results/{record.name})."
+    for name, table in (("fuzz", outcomes), ("fuzz ways", ways_table(rows))):
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         assert len(pattern.findall(text)) == 1, f"there must be one table {name}"
         text = pattern.sub(lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", text)
@@ -128,4 +130,4 @@ def with_tables(text: str, rows: dict[str, dict[str, Any]]) -> str:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else record_path()
-    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), read_rows(path)))
+    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), path))
