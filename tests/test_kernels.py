@@ -226,6 +226,31 @@ def test_the_operator_of_compiled_code_has_a_vmap_rule():
     assert_close(batched(several), torch.stack(expected))
 
 
+@pytest.mark.as_installed
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_attention_of_compiled_code_is_registered_correctly(masked):
+    inputs, mask = projected_example(masked)
+    torch.library.opcheck(torch.ops.picaset.attention.default, (*inputs, mask))
+    output, log = torch.ops.picaset.attention(*(part.detach() for part in inputs), mask)
+    backward = (output.cos(), *(part.detach() for part in inputs), mask, output, log)
+    torch.library.opcheck(torch.ops.picaset.attention_backward.default, backward)
+
+
+@pytest.mark.as_installed
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_attention_of_compiled_code_has_a_vmap_rule(masked):
+    inputs, mask = projected_example(masked)
+    queries, keys, values = (part.detach() for part in inputs)
+    several = torch.stack([keys, keys.cos()], dim=1)
+
+    def one(keys):
+        output, log = torch.ops.picaset.attention(queries, keys, values, mask)
+        return torch.ops.picaset.attention_backward(output.cos(), queries, keys, values, mask, output, log), output
+
+    expected = [one(keys) for keys in several.unbind(1)]
+    assert_close(torch.vmap(one, in_dims=1)(several), tree_map(lambda *parts: torch.stack(parts), *expected))
+
+
 @pytest.fixture
 def no_private_operators(monkeypatch):
     monkeypatch.setattr(kernels, "private_operator", lambda name: None)

@@ -308,6 +308,23 @@ def differentiate_attention(ctx: Any, grad: Tensor, _: Any) -> Any:
     return *torch.ops.picaset.attention_backward(grad, *ctx.saved_tensors), None
 
 
+def with_more_sets(operator: Any) -> Any:
+    """Return a vmap rule that applies an operator once, to the sets of all examples."""
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor | None) -> tuple[tuple[Tensor, ...], Any]:
+        def merge(tensor: Tensor | None, dim: int | None) -> Tensor | None:
+            if tensor is None:
+                return None
+            examples = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            return examples.flatten(0, 1)
+
+        results = operator(*(merge(*pair) for pair in zip(inputs, in_dims, strict=True)))
+        separate = tuple(part.unflatten(0, (info.batch_size, part.shape[0] // info.batch_size)) for part in results)
+        return separate, (0,) * len(separate)
+
+    return rule
+
+
 # Operators for compiled code; torch derives the shapes that a trace needs from the functions themselves.
 torch_library: Any = torch.library  # its functions have no types
 library: Any = torch_library.Library("picaset", "FRAGMENT")
@@ -317,6 +334,7 @@ library.define(f"attention_backward(Tensor grad, {INPUTS}, Tensor mean, Tensor l
 for name, kernel in (("attention", blocked_attention), ("attention_backward", attention_backward)):
     library.impl(name, kernel, "CompositeExplicitAutograd")
     torch_library.register_fake(f"picaset::{name}", kernel, lib=library)
+    torch_library.register_vmap(f"picaset::{name}", with_more_sets(getattr(torch.ops.picaset, name)), lib=library)
 torch_library.register_autograd(
     "picaset::attention", differentiate_attention, setup_context=save_attention, lib=library
 )
@@ -366,6 +384,13 @@ def softmax_mean(
             return kernel.forward(queries, elements, mask, offsets)
         mean, log = blocked_mean(queries.to(elements.dtype), elements, mask)
         return mean.to(queries.dtype), log
+    return stored_mean(queries, elements, mask)
+
+
+def stored_mean(
+    queries: Float[Tensor, "B M E"], elements: Float[Tensor, "B N E"], mask: Presence | None
+) -> tuple[Float[Tensor, "B M E"], Float[Tensor, "B M N"]]:
+    """Return the attention-weighted mean of the elements of a small problem, and the weights."""
     scores = torch.bmm(queries, elements.transpose(1, 2))
     weights = scores.softmax(dim=-1) if mask is None else softmax_over_present(scores[:, None], mask)[:, 0]
     return torch.bmm(weights, elements), weights

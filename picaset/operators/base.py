@@ -288,7 +288,9 @@ def check_input_set(
         raise ValueError(
             f"{caller}: elements must have {width} features; got {values.shape[-1]}, in {tuple(values.shape)}."
         )
-    weight = next(module.parameters(), None)
+    # A walk over all modules is slow, which matters for small sets.
+    weight = next(iter(module._parameters.values()), None)  # pyright: ignore[reportPrivateUsage]
+    weight = next(module.parameters(), None) if weight is None else weight
     if weight is None:
         return
     if weight.device != values.device:

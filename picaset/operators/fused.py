@@ -197,13 +197,19 @@ class PaddedSets:
         self.elements, self.mask = elements, mask
         self.num_sets = elements.shape[0]
         self.nonempty = None if mask is None else mask.any(dim=1)
+        self.small: bool | None = None
         self.stored: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self.accumulated: Tensor | None = None
 
     def attend(self, folded: Tensor) -> tuple[Tensor, Tensor]:
         """Return the attention-weighted means (B, M, E) of the elements, and the softmax statistics."""
-        folded = folded.expand(self.num_sets, -1, -1)
-        return kernels.softmax_mean(folded, self.elements, self.mask, offsets=self.offsets)
+        if folded.shape[0] != self.num_sets:
+            folded = folded.expand(self.num_sets, -1, -1)
+        if self.small is None:
+            self.small = self.offsets is None and kernels.stores_weights(folded.shape[1], self.elements, folded.dtype)
+        if self.small:
+            return kernels.stored_mean(folded, self.elements, self.mask)
+        return kernels.softmax_mean(folded, self.elements, self.mask, store=False, offsets=self.offsets)
 
     def pull_back(self, folded: Tensor, statistics: Tensor, mean: Tensor, grad_mean: Tensor, need: bool) -> Tensor:
         """Return the gradient of the folded queries, (B, M, E); that of the elements is kept if there is ``need``."""
@@ -254,6 +260,7 @@ class SetsByOffsets(PaddedSets):
             owners = torch.repeat_interleave(sizes, output_size=len(weights))
             sizes = torch.zeros_like(sizes).index_add_(0, owners, (weights != 0).long())
         self.nonempty = sizes > 0
+        self.small = False
         self.accumulated: Tensor | None = None
 
 
@@ -347,6 +354,8 @@ class AbsorbedAttention:
         self.sets, self.num_heads, self.count = sets, form.num_heads, count
         self.key_weight, self.value_weight = maps_by_head(p, form)
         self.value_bias = p["value_map"][1]
+        self.bias_by_head = self.value_bias.view(form.num_heads, 1, -1)
+        self.value_weight_transposed = self.value_weight.transpose(1, 2)
 
     def begin(self) -> list[Tensor]:
         """Return what all steps need."""
@@ -361,8 +370,8 @@ class AbsorbedAttention:
         queries_by_head = scaled.view(-1, self.num_heads, dim // self.num_heads).transpose(0, 1)
         folded = fold(torch.bmm(queries_by_head, self.key_weight), scaled.shape[0] // count, count)
         mean, statistics = sets.attend(folded)
-        heads = torch.bmm(unfold(mean, self.num_heads), self.value_weight.transpose(1, 2))
-        attended = heads.transpose(0, 1).reshape(sets.num_sets * count, dim).add_(self.value_bias)
+        heads = torch.baddbmm(self.bias_by_head, unfold(mean, self.num_heads), self.value_weight_transposed)
+        attended = heads.transpose(0, 1).reshape(sets.num_sets * count, dim)
         if sets.nonempty is not None:
             attended.view(sets.num_sets, count * dim).mul_(sets.nonempty[:, None])
         return folded, mean, statistics, attended
@@ -378,7 +387,7 @@ class AbsorbedAttention:
         grad_by_head = grad.view(-1, self.num_heads, width).transpose(0, 1)  # (H, R, d)
         grad_mean = fold(torch.bmm(grad_by_head, self.value_weight), sets.num_sets, self.count)
         grad_folded = sets.pull_back(folded, statistics, mean, grad_mean, need_elements)  # (B, M, E)
-        grad_folded = grad_folded.sum(dim=0, keepdim=True) if len(scaled) < len(grad) else grad_folded
+        grad_folded = grad_folded.sum(dim=0, keepdim=True) if scaled.shape[0] < grad.shape[0] else grad_folded
         grad_absorbed = unfold(grad_folded, self.num_heads)  # (H, R, E)
         pairs["value_map"].append((grad_by_head, unfold(mean, self.num_heads)))
         pairs["key_map"].append((scaled.view(-1, self.num_heads, width).transpose(0, 1), grad_absorbed))
@@ -441,7 +450,7 @@ class ProjectedAttention:
         else:
             self.grads = grads
         grad_queries = grad_queries.transpose(1, 2)
-        if len(scaled) < len(grad):
+        if scaled.shape[0] < grad.shape[0]:
             grad_queries = grad_queries.sum(dim=0)
         return grad_queries.reshape(scaled.shape)
 
@@ -458,7 +467,9 @@ def attention_of(
     sets: PaddedSets | PackedSets, p: Layers, form: Form, count: int
 ) -> AbsorbedAttention | ProjectedAttention:
     """Return the attention of a step, for ``count`` queries per set."""
-    return (ProjectedAttention if isinstance(sets, ProjectedSets) else AbsorbedAttention)(sets, p, form, count)
+    if isinstance(sets, ProjectedSets):
+        return ProjectedAttention(sets, p, form, count)
+    return AbsorbedAttention(sets, p, form, count)
 
 
 # Both passes
@@ -470,8 +481,7 @@ def forward_steps(
     """Return what the backward pass needs of every step; the last tensor is the result, (R, D)."""
     p = layers_of(parameters, form)
     transposed = {name: weight.t() for name, (weight, _) in p.items() if weight.dim() == 2}
-    count, dim = queries.shape[1], p["value_map"][1].shape[0]
-    shape, by_set = (sets.num_sets * count, dim), (sets.num_sets, count, dim)
+    count = queries.shape[1]
     attention = attention_of(sets, p, form, count)
     saved = attention.begin()
     rows = queries.reshape(-1, queries.shape[2])
@@ -488,10 +498,9 @@ def forward_steps(
                 saved.append(attended)
         if form.residual and form.paper:
             added = torch.addmm(p["residual_map"][1], rows, transposed["residual_map"])
-            attended = (attended.view(by_set) + added.view(-1, count, shape[1])).view(shape)
+            attended = add_rows(attended, added, count)
         elif form.residual:
-            projected = scaled.view(-1, count, scaled.shape[1])
-            attended = torch.add(attended.view(by_set), projected, alpha=1 / form.scale).view(shape)
+            attended = add_rows(attended, scaled, count, alpha=1 / form.scale)
         saved += [attended] * form.residual
         if form.norm:
             saved += torch.native_layer_norm(attended, attended.shape[-1:], *p["attended_norm"], EPSILON)
@@ -510,6 +519,14 @@ def forward_steps(
         if form.norm:  # the output comes last, after mean and deviation
             saved.append(saved.pop(-3))
     return saved
+
+
+def add_rows(rows: Tensor, other: Tensor, count: int, *, alpha: float = 1.0) -> Tensor:
+    """Add ``alpha`` times other rows, which may be those of one set, to the rows (R, D) of all sets."""
+    if other.shape[0] == rows.shape[0]:
+        return torch.add(rows, other, alpha=alpha)
+    by_set = rows.view(rows.shape[0] // count, count, rows.shape[1])
+    return torch.add(by_set, other, alpha=alpha).view(rows.shape)
 
 
 def backward_steps(
@@ -555,7 +572,7 @@ def backward_steps(
         if not form.residual:
             before_norm = heads if not form.paper else inner if form.feed_forward else output
         rows = stack[-1] if step else queries.reshape(-1, queries.shape[2])
-        shared = len(rows) < len(heads)
+        shared = rows.shape[0] < heads.shape[0]
 
         if form.feed_forward:
             grad = norm_backward("last_norm", grad, summed, mean2, deviation2) if form.norm else grad

@@ -183,7 +183,9 @@ class PicasoPool(CascadePool):
 
     def block(self, step: int) -> MultiheadAttentionBlock:
         """Return the block of a step."""
-        block = self.blocks[min(step, len(self.blocks) - 1)]
+        # Indexing a list of modules is slow, which matters for small sets.
+        blocks = self.blocks._modules  # pyright: ignore[reportPrivateUsage]
+        block = blocks[str(min(step, len(blocks) - 1))]
         assert isinstance(block, MultiheadAttentionBlock)
         return block
 
