@@ -204,7 +204,9 @@ def test_probabilities_of_the_numbers_follow_from_the_criterion(points):
 
 def test_small_sets_get_the_mixture_that_exists_and_do_not_stop_others(points):
     sets = [points, points[:1], points[:3]]
-    with pytest.warns(UserWarning, match=r"Set 1: The set has 1 point, fewer than n_components = 4.* 1 more set has notes"):
+    with pytest.warns(
+        UserWarning, match=r"Set 1: The set has 1 point, fewer than n_components = 4.* 1 more set has notes"
+    ):
         mixtures = AmortizedMixture(4, random_state=0).fit_many(sets)
     assert [mixture.n_components_ for mixture in mixtures] == [4, 1, 3]
     assert mixtures[0].note_ == ""

@@ -312,5 +312,6 @@ def test_constant_columns_and_single_rows_have_no_invented_deviation(tmp_path, c
 
 
 def test_a_misspelt_command_is_answered_with_the_right_one(capsys):
-    assert main(["clutser", "points.csv"]) == 1
-    assert "there is no command 'clutser'; did you mean cluster?" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["clutser", "points.csv"])
+    assert "there is no command 'clutser'; did you mean 'cluster'?" in capsys.readouterr().err

@@ -389,7 +389,7 @@ def test_opening_the_studio_to_a_network_prints_a_warning(monkeypatch, host, is_
     monkeypatch.setattr("picaset.studio.server.open_socket", lambda host, port: open_socket("127.0.0.1", port))
     monkeypatch.setattr("picaset.studio.server.build_rooms", lambda settings: [])
     monkeypatch.setattr(Server, "run", lambda server, sockets: server.ready())
-    monkeypatch.setattr("picaset.studio.server.join_threads", lambda seconds: None)  # those of other tests
+    monkeypatch.setattr("picaset.studio.server.join_threads", lambda seconds: True)  # those of other tests
     lines = list[str]()
     serve(Settings(), host=host, browser=False, output=lines.append)
     expected = f"Anybody on the network who can reach {host} can use this studio; there is no password."

@@ -175,10 +175,10 @@ def test_closing_refuses_at_once_what_runs_and_what_waits():
 def test_running_threads_are_waited_for_but_not_longer_than_allowed():
     go = threading.Event()
     thread = start_thread(go.wait, 20, name="slow")
-    join_threads(0.05)
+    assert not join_threads(0.05)
     assert thread.is_alive()
     go.set()
-    join_threads(10)
+    assert join_threads(10)
     assert not thread.is_alive()
 
 

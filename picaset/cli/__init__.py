@@ -98,7 +98,8 @@ def parse(arguments: Sequence[str] | None) -> Command:
     arguments = sys.argv[1:] if arguments is None else arguments
     first = next(iter(arguments), "")
     if first not in COMMANDS and (similar := difflib.get_close_matches(first, COMMANDS, n=1)):
-        raise ValueError(f"there is no command {first!r}; did you mean {similar[0]}?")
+        say(f"picaset: there is no command {first!r}; did you mean {similar[0]!r}?", error=True)
+        raise SystemExit(2)  # as for every mistake in the arguments
     escaped = [printable(argument) for argument in arguments]
     if escaped != list(arguments):  # tyro prints by itself: the name of a file where an option is expected
         with (

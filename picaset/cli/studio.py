@@ -1,5 +1,6 @@
 """``picaset studio``"""
 
+import gc
 import os
 import sys
 from dataclasses import dataclass
@@ -38,8 +39,9 @@ class Studio:
         if self.runs is not None and not self.runs.is_dir():
             raise ValueError(f"--runs: there is no folder {self.runs}.")
         settings = Settings() if self.runs is None else Settings(runs=(self.runs,))
-        serve(settings, host=self.host, port=self.port, browser=self.browser)
-        # A thread that still fits would be interrupted in native code at the exit of the interpreter, which aborts.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        if not serve(settings, host=self.host, port=self.port, browser=self.browser):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)  # the interpreter's exit would interrupt a thread in native code, which aborts the process
+        gc.freeze()  # garbage collection at exit would take seconds
+        return 0

@@ -34,15 +34,16 @@ def start_thread(target: Callable[..., object], *arguments: Any, name: str) -> t
     return thread
 
 
-def join_threads(seconds: int | float) -> None:
-    """Wait for threads of :func:`start_thread`, at most ``seconds`` in all.
+def join_threads(seconds: int | float) -> bool:
+    """Wait for threads of :func:`start_thread`, at most ``seconds`` in all; returns whether all have ended.
 
     A thread that still computes in C++ when the interpreter exits would abort the process.
     """
     deadline = time.monotonic() + seconds
-    for thread in threading.enumerate():
-        if thread.name.startswith(THREAD_PREFIX):
-            thread.join(max(0.0, deadline - time.monotonic()))
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_PREFIX)]
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
 
 
 def result_or_error(call: Callable[..., Any], *arguments: Any) -> Any:

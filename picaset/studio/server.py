@@ -36,8 +36,8 @@ def serve(
     port: int = 0,
     browser: bool = True,
     output: Callable[[str], object] = print,
-) -> None:
-    """Run the studio until Ctrl-C.
+) -> bool:
+    """Run the studio until Ctrl-C; returns whether all its threads have ended.
 
     Args:
         settings: Folders of runs and networks.
@@ -73,9 +73,11 @@ def serve(
                 room.close()
 
         Server(application, ready=announce, closing=close_rooms).run(sockets=[listener])
+    ended = False
     with contextlib.suppress(KeyboardInterrupt):
-        join_threads(seconds=10)
+        ended = join_threads(seconds=10)
     output("The studio is closed.")
+    return ended
 
 
 class Server(uvicorn.Server):

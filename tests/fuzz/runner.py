@@ -53,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Result:
-    """What becomes of an input: one of ``OUTCOMES``, the way it was used, and the details of a failure."""
+    """Outcome of an input: one of ``OUTCOMES``, the way it was used, and the details of a failure."""
 
     outcome: str
     way: str = ""
