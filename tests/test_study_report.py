@@ -125,7 +125,7 @@ def test_a_table_compares_each_arm_with_the_control_and_counts_seeds():
 
 def test_the_summary_counts_the_verdicts():
     table = claims_table([*runs("set-transformer", 0.70, 0.71, 0.72), *runs("pb3", 0.80, 0.81, 0.82)])
-    assert count_verdicts(table) == f"of {len(CLAIMS)} claims, 1 hold, {len(CLAIMS) - 1} are undecided."
+    assert count_verdicts(table) == f"of {len(CLAIMS)} claims, 1 holds, {len(CLAIMS) - 1} are undecided."
 
 
 def test_gains_are_drawn_where_two_seeds_of_both_exist(tmp_path):

@@ -114,7 +114,12 @@ def compare(records: Sequence[Record], claim: Claim) -> Difference | None:
 
 
 VERDICT_COLUMN = 5
-VERDICTS = {"holds": "hold", "does not hold": "do not hold", "undecided": "are undecided"}
+VERDICTS = {
+    "holds": ("holds", "hold"),
+    "does not hold": ("does not hold", "do not hold"),
+    "undecided": ("is undecided", "are undecided"),
+}
+"""Words of a summary for one claim and for several, for each verdict."""
 
 
 def claims_table(records: Sequence[Record]) -> Table | None:
@@ -155,7 +160,11 @@ def claims_table(records: Sequence[Record]) -> Table | None:
 def count_verdicts(table: Table) -> str:
     """Summarize the table of claims in a sentence."""
     verdicts = [row[VERDICT_COLUMN].measured.split(":")[0] for row in table.rows]
-    counts = [f"{verdicts.count(verdict)} {words}" for verdict, words in VERDICTS.items() if verdict in verdicts]
+    counts = [
+        f"{verdicts.count(verdict)} {several if verdicts.count(verdict) > 1 else one}"
+        for verdict, (one, several) in VERDICTS.items()
+        if verdict in verdicts
+    ]
     return f"of {len(verdicts)} claims, {', '.join(counts)}."
 
 
@@ -404,7 +413,7 @@ def draw_gains(records: Sequence[Record], folder: Path) -> Figures:
                 comparison.published * SHARE, color=COLOURS[1], linestyle="--", label="a third of the published"
             )
             axis.axvline(comparison.published, color=COLOURS[1], label="published gain of PB3")
-            axis.legend(frameon=False, fontsize=8)
+            axis.legend(framealpha=0.9, edgecolor="none", fontsize=8)
         unit = f"{comparison.measures[0].label}, minus {comparison.arms[comparison.control]}"
         axis.set_title(comparison.title, fontsize=10, loc="left")
         axis.set_xlabel(unit, fontsize=9)
