@@ -120,7 +120,7 @@ def attend_in_steps(
 
 
 PROJECTED_PER_QUERY = 2
-"""Number of elements per query, over all steps, up to which keys and values are computed; benchmarks/pooling.py."""
+"""Number of elements per query and step up to which keys and values are computed; ``benchmarks.pooling --orders``."""
 
 
 def projects_sets(queries: Tensor, elements: Tensor, num_heads: int, num_steps: int) -> bool:
