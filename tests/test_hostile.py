@@ -606,7 +606,7 @@ def test_a_run_whose_texts_are_hostile_is_reported_without_html_or_control_chara
 
 def test_cells_of_a_markdown_table_hold_no_html_and_no_separator():
     table = Table("title", ["<b>", "b|c"], [[Cell("<i>"), Cell("x|y", published="<p>", best=True)]])
-    assert table.markdown() == "| &lt;b&gt; | b\\|c |\n|---|---|\n| &lt;i&gt; | **x\\|y** (&lt;p&gt;) |\n"
+    assert table.markdown() == "| &lt;b&gt; | b\\|c |\n|---|---|\n| &lt;i&gt; | **x\\|y**<br>&lt;p&gt; |\n"
 
 
 def test_a_line_about_a_file_whose_name_is_not_text_is_printed(tmp_path, capsys):
