@@ -13,8 +13,7 @@ import torch
 
 from picaset import DeepSets, MeanPool, Picaso, PicasoPool, SetTransformer
 from picaset.cli import COMMANDS, main
-from picaset.lab.experiments import EXPERIMENTS, experiment
-from picaset.lab.experiments.tables import TABLES
+from picaset.lab.experiments import EXPERIMENTS, TABLES, experiment
 from picaset.networks.mixture_proposer import MixtureProposer
 
 ROOT = Path(__file__).parent.parent
