@@ -420,7 +420,7 @@ def test_a_table_prints_and_writes_itself():
     table.print(console)
     shown = console.export_text()
     assert all(text in shown for text in ("Title", "1.0", "paper 2.0", "A note."))
-    assert table.markdown() == "| name | value |\n|---|---|\n| a | **1.0** (paper 2.0) |\n"
+    assert table.markdown() == "| name | value |\n|---|---|\n| a | **1.0**<br>paper 2.0 |\n"
 
 
 def test_a_table_that_does_not_fit_is_printed_by_rows_and_no_number_is_cut():
