@@ -35,6 +35,7 @@ def way(request, monkeypatch):
     monkeypatch.setattr(kernels, "MAX_STORED_WEIGHTS", stored)
     monkeypatch.setattr(kernels, "ROWS_IN_CACHE", rows)
     monkeypatch.setattr(kernels, "SMALLEST_PART", part)
+    monkeypatch.setattr(fused, "SMALL_STEP", -1)  # as many threads as the way has
     monkeypatch.setattr(fused, "PROJECTED_PER_QUERY", 1000 if request.param == "projected" else 0)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -120,6 +121,34 @@ def test_sets_of_few_elements_for_their_queries_are_projected(sizes, projected):
     assert fused.projects_sets(queries, elements, num_heads=2, num_steps=3) is projected
     assert not fused.projects_sets(queries, elements.bfloat16(), num_heads=2, num_steps=3)
     assert not fused.projects_sets(queries.to("meta"), elements.to("meta"), num_heads=2, num_steps=3)
+
+
+@pytest.mark.parametrize(("count", "threads"), [(8, 1), (512, 2)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_both_passes_of_a_small_problem_use_one_thread(monkeypatch, count, threads, packed):
+    used = list[int]()
+
+    def watched(function):
+        def call(*arguments):
+            used.append(torch.get_num_threads())
+            return function(*arguments)
+
+        return call
+
+    for name in ("forward_steps", "backward_steps"):
+        monkeypatch.setattr(fused, name, watched(getattr(fused, name)))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        pool, elements = PicasoPool(64, num_templates=4, num_heads=4), torch.randn(10, count, 64, requires_grad=True)
+        sets = SetBatch.from_list(list(elements)) if packed else elements
+        with torch.no_grad():
+            pool(sets)
+        pool(sets).sum().backward()
+        assert used == [threads] * 3
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @every_form

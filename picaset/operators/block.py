@@ -39,7 +39,7 @@ from picaset.operators.attention import (
 from picaset.operators.base import read_set, write_set
 from picaset.operators.fused import Form as FusedForm
 from picaset.operators.fused import attend_in_steps
-from picaset.operators.set_norm import build_norm, normalize
+from picaset.operators.set_norm import SetNorm
 from picaset.operators.state import AttentionState, Presence, upcast_half, without_autocast
 from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
@@ -306,3 +306,23 @@ def check_queries(block: MultiheadAttentionBlock, queries: Tensor, elements: Ten
             f"MultiheadAttentionBlock: queries must have shape (B, K, {block.dim_queries}) with "
             f"B = {elements.shape[0]}, the number of sets; got {tuple(queries.shape)}."
         )
+
+
+def build_norm(norm: object, dim: int) -> nn.Module:
+    """Return the norm of an option: layer norm for True and ``"layer"``, :class:`SetNorm` for ``"set"``, or none."""
+    return SetNorm(dim) if norm == "set" else nn.LayerNorm(dim) if norm else nn.Identity()
+
+
+def normalize(
+    norm: nn.Module, elements: Float[Tensor, "B N D"], mask: Shaped[Tensor, "B N"] | None
+) -> Float[Tensor, "B N D"]:
+    """Apply a norm; only set norm needs to know which elements are present."""
+    if isinstance(norm, SetNorm):
+        return norm(elements, mask)
+    if (
+        isinstance(norm, nn.LayerNorm)
+        and elements.dtype != norm.weight.dtype
+        and not torch.is_autocast_enabled(elements.device.type)
+    ):
+        return norm(elements.to(norm.weight.dtype)).to(elements.dtype)  # elements of half precision, upcast to sum them
+    return norm(elements)

@@ -21,6 +21,7 @@ Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features 
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -43,6 +44,7 @@ from picaset.operators.attention import (
 from picaset.operators.buckets import present_rows, split_into_buckets
 from picaset.operators.state import Presence, upcast_half, without_autocast
 from picaset.sets import SetBatch
+from picaset.threads import few_threads
 
 EPSILON = 1e-5
 """Constant in the layer norms of a block."""
@@ -114,9 +116,25 @@ def attend_in_steps(
         elif needs_gradient:
             output = cast(Any, AttendInSteps).apply(form, order, queries, values, mask, offsets, *parameters)
         else:
-            output = forward_steps(queries, sets_of(values, mask, offsets, order), parameters, form)[-1]
+            with threads_for(queries, values, offsets, form):
+                output = forward_steps(queries, sets_of(values, mask, offsets, order), parameters, form)[-1]
     count = queries.shape[1]
     return output.view(output.shape[0] // count, count, output.shape[1]).to(dtype)
+
+
+SMALL_STEP = 2**22
+"""Number of multiplications in a step up to which one thread is as fast as two, and does not wait for another."""
+
+
+def threads_for(
+    queries: Tensor, elements: Tensor, offsets: Tensor | None, form: Form
+) -> AbstractContextManager[object]:
+    """Return a context in which small problems use one thread; compiled code, as it traces a pass, chooses itself."""
+    if torch.compiler.is_compiling():
+        return nullcontext()
+    sets = elements.shape[0] if offsets is None else len(offsets) - 1
+    maps, scores = sets * 2 * queries.shape[2] * (queries.shape[2] + elements.shape[-1]), 2 * elements.numel()
+    return few_threads(queries.shape[1] * (maps + form.num_heads * scores), small=SMALL_STEP)
 
 
 PROJECTED_PER_QUERY = 2
@@ -626,7 +644,8 @@ class AttendInSteps(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Any:
         form, order, queries, elements, mask, offsets, *parameters = inputs
-        saved = forward_steps(queries, sets_of(elements, mask, offsets, order), parameters, form)
+        with threads_for(queries, elements, offsets, form):
+            saved = forward_steps(queries, sets_of(elements, mask, offsets, order), parameters, form)
         ctx.form, ctx.order = form, order
         ctx.save_for_backward(queries, elements, mask, offsets, *parameters, *saved)
         return saved[-1]
@@ -643,7 +662,8 @@ class AttendInSteps(torch.autograd.Function):
             grads = differentiable_gradients(output, (queries, elements, *parameters), needed, grad_outputs[0])
         else:
             grad, sets = grad_outputs[0].contiguous(), sets_of(elements, mask, offsets, ctx.order)
-            grads = gradients(grad, queries, sets, parameters, saved, ctx.form, need[3])
+            with threads_for(queries, elements, offsets, ctx.form):
+                grads = gradients(grad, queries, sets, parameters, saved, ctx.form, need[3])
         grads = [grad if use else None for grad, use in zip(grads, needed, strict=True)]
         return None, None, *grads[:2], None, None, *grads[2:]
 
@@ -688,7 +708,7 @@ def steps(
     queries: Tensor, elements: Tensor, mask: Tensor | None, offsets: Tensor | None, parameters: Any, *form: Any
 ) -> list[Tensor]:
     """Return the saved tensors of all steps, of which the last is the result: the operator ``picaset::steps``."""
-    with torch.no_grad():
+    with torch.no_grad(), threads_for(queries, elements, offsets, Form(*form)):
         return forward_steps(queries, sets_of(elements, mask, offsets), parameters, Form(*form))
 
 
@@ -704,7 +724,7 @@ def steps_backward(
 ) -> list[Tensor]:
     """Return the gradients of queries, elements and parameters: the operator ``picaset::steps_backward``."""
     *values, need = form
-    with torch.no_grad():
+    with torch.no_grad(), threads_for(queries, elements, offsets, Form(*values)):
         return gradients(grad, queries, sets_of(elements, mask, offsets), parameters, saved, Form(*values), need)
 
 
