@@ -30,9 +30,9 @@ MAX_COLUMNS = 20
 class Cluster:
     """Fit Gaussian mixtures to the points of a file: one to all points, or one to each set of points.
 
-    Reads CSV (also packed as .csv.gz), JSON lines, Parquet and NPY. Columns of text, dates and ids are left out. With
-    --set, a column assigns the rows to sets, and thousands of sets are fitted at once. A file too large for memory is
-    read in chunks.
+    Reads CSV (also packed as .csv.gz), JSON lines, Parquet and NPY. Columns of text, dates and ids are left out. The
+    column that --set names assigns the rows to sets, and thousands of sets are fitted at once. A file too large for
+    memory is read in chunks.
 
     Examples:
         picaset cluster --example --plot clusters.png
