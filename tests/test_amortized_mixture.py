@@ -160,6 +160,18 @@ def test_without_options_long_clusters_are_found():
     assert adjusted_rand_score(labels, mixture.predict(points)) > 0.98
 
 
+def test_thin_clusters_side_by_side_are_found_in_any_direction():
+    sets = list[np.ndarray]()
+    for seed, angle in enumerate(np.linspace(0, np.pi, 8)):
+        random = np.random.default_rng(seed)
+        turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+        sets.append(np.concatenate([random.normal([0, y], [13, 1], (150, 2)) @ turn for y in (0, 6)]))
+    mixtures = AmortizedMixture(random_state=0).fit_many(sets)
+    labels = np.repeat([0, 1], 150)
+    scores = [adjusted_rand_score(labels, each.predict(points)) for each, points in zip(mixtures, sets, strict=True)]
+    assert min(scores) > 0.9
+
+
 def test_noise_has_its_own_label_and_weight():
     points, labels = elongated(np.random.default_rng(0), noise=30)
     mixture = AmortizedMixture(noise=True, random_state=0).fit(points)

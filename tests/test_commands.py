@@ -13,8 +13,7 @@ import torch
 
 from picaset import DeepSets, MeanPool, Picaso, PicasoPool, SetTransformer
 from picaset.cli import COMMANDS, main
-from picaset.lab.experiments import EXPERIMENTS, experiment
-from picaset.lab.experiments.tables import TABLES
+from picaset.lab.experiments import EXPERIMENTS, TABLES, experiment
 from picaset.networks.mixture_proposer import MixtureProposer
 
 ROOT = Path(__file__).parent.parent
@@ -149,14 +148,12 @@ def test_versions_come_as_json_too(capsys):
     assert json.loads(capsys.readouterr().out)["torch"].startswith("2.")
 
 
-def test_a_folder_that_cannot_be_written_is_one_line_and_no_traceback(tmp_path):
+def test_a_folder_that_cannot_be_written_is_one_line_and_no_traceback(tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
-    finished = subprocess.run(
-        [Path(sys.executable).parent / "picaset", "tour", "--out", tmp_path / "file"], capture_output=True, text=True
-    )
-    assert finished.returncode == 1
-    assert finished.stderr == f"picaset: {tmp_path / 'file'} is a file; a folder is needed to write to.\n"
-    assert finished.stdout == ""
+    assert main(["tour", "--out", str(tmp_path / "file")]) == 1
+    shown = capsys.readouterr()
+    assert shown.err == f"picaset: {tmp_path / 'file'} is a file; a folder is needed to write to.\n"
+    assert shown.out == ""
 
 
 def test_the_package_is_the_command():

@@ -142,17 +142,3 @@ def test_a_script_trace_contains_no_operator_of_ours(name: str):
     traced = torch.jit.trace(operator, inputs)
     assert "picaset::" not in str(traced.inlined_graph)
     assert_close(traced(*inputs), operator(*inputs))
-
-
-@pytest.mark.filterwarnings("ignore")  # torch's exporter uses its own deprecated functions
-def test_an_onnx_program_contains_no_operator_of_ours_and_equals_eager(tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    (case,) = (case for case in OPERATORS if case.name == "Picaso")
-    operator, (elements, mask) = case.operator(torch.float32), example([7, 1, 5])
-    program = torch.onnx.export(operator, (elements, mask), dynamo=True, verbose=False)
-    program.save(tmp_path / "network.onnx")
-    assert {node.domain for node in program.model.graph} <= {"", "pkg.onnxscript.torch_lib"}
-    session = onnxruntime.InferenceSession(tmp_path / "network.onnx")
-    names = [value.name for value in session.get_inputs()]
-    (result,) = session.run(None, dict(zip(names, (elements.numpy(), mask.numpy()), strict=True)))
-    assert_close(torch.from_numpy(result), operator(elements, mask).detach(), rtol=1e-4, atol=1e-5)

@@ -105,7 +105,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         missing: ``"error"`` raises an error if a value is NaN, ``"marginalize"`` integrates over such values.
         init: ``"k-means++"``, or ``"network"`` to add the proposals of a network trained on simulated mixtures, if
             there is one for this number of coordinates and components.
-        n_init: Number of initializations by k-means++; None takes 4, or 16 if both ``n_components`` and
+        n_init: Number of initializations by k-means++; None takes 6, or 16 if both ``n_components`` and
             ``covariance_type`` are given.
         max_components: Largest number of components that ``"auto"`` tries.
         max_iter: Maximum number of steps of expectation-maximization.

@@ -1,6 +1,7 @@
 """Search for the best Gaussian mixture of each set: number of components, covariance type, and local optimum.
 
-1. Start     Centres by k-means++, one sequence for all numbers of components, and optionally by a network.
+1. Start     Centres by k-means++, one sequence for all numbers of components, in the space of the columns and in
+             whitened space, and optionally by a network.
 2. Screen    A few steps of expectation-maximization in single precision on a sample, for every covariance type, number
              of components and start; the criterion of each is estimated.
 3. Fit       The best few candidates of each set take steps on all points, in double precision, until convergence.
@@ -38,6 +39,7 @@ from picaset.estimators.batched_em import (
     FitResult,
     Mixtures,
     Points,
+    cholesky,
     fit_mixtures,
     is_axis_aligned,
     m_step,
@@ -167,8 +169,8 @@ class SearchOptions:
     """Numbers of components to try, in ascending order."""
     noise: bool = False
     """Whether there is a uniform background."""
-    num_starts: int = 4
-    """Number of k-means++ sequences."""
+    num_starts: int = 6
+    """Number of k-means++ sequences; a third of them is drawn among the whitened points."""
     proposer: MixtureProposer | None = None
     """Network that proposes further starts."""
     num_fits: int = 3
@@ -522,7 +524,7 @@ def screen(
     points, weights = sample_points(sets.points, sets.weights, ranks)
     sets = StandardizedSets(*(part.float() for part in (points, weights, *sets[2:])))
     centre_weights = sets.weights * ~distant_points(sets) if options.noise else sets.weights
-    centres = kmeans_plus_plus(sets.points, centre_weights, uniforms.float())
+    spaces = starting_spaces(sets.points, centre_weights, uniforms.float())
     features = {is_axis_aligned(covariance): sets.features(covariance) for covariance in options.covariances}
     candidates = list[Candidates]()
     active = torch.arange(len(points), device=points.device)
@@ -531,8 +533,7 @@ def screen(
     previous = best[:, None].repeat(1, len(options.covariances))
     hopeful = torch.ones_like(previous, dtype=torch.bool)
     for count in options.component_counts:
-        starts = starting_centres(sets, centres, centre_weights, count, options)
-        assigned = assign(sets.points, starts, sets.weights, centre_weights > 0)
+        assigned = assigned_starts(sets, spaces, centre_weights, count, options)
         if not options.noise:
             assigned = assigned[:, :, :count]
         values, background = torch.full_like(previous, torch.inf), torch.zeros_like(previous)
@@ -564,8 +565,9 @@ def screen(
             break
         if len(kept) < len(active):
             sets, features = sets.of_sets(kept), {key: part.of_sets(kept) for key, part in features.items()}
-            active, best, stale, previous, hopeful, centres, centre_weights = (
-                part[kept] for part in (active, best, stale, previous, hopeful, centres, centre_weights)
+            spaces = [StartingSpace(*(part[kept] for part in space)) for space in spaces]
+            active, best, stale, previous, hopeful, centre_weights = (
+                part[kept] for part in (active, best, stale, previous, hopeful, centre_weights)
             )
     return candidates
 
@@ -609,21 +611,54 @@ def improve_starts(
     return starts, criterion
 
 
-def starting_centres(
+class StartingSpace(NamedTuple):
+    """Points in a space in which distances are measured, and sequences of centres drawn there."""
+
+    points: Float[Tensor, "B N D"]
+    centres: Float[Tensor, "B S K D"]
+
+
+def starting_spaces(
+    points: Float[Tensor, "B N D"], weights: Float[Tensor, "B N"], uniforms: Float[Tensor, "S K"]
+) -> list[StartingSpace]:
+    """Draw two thirds of the sequences of centres among the points, the others among the whitened points.
+
+    k-means cuts long clusters that lie side by side across. Whitening with the covariance of all points shortens the
+    common direction.
+    """
+    number = len(uniforms) // 3 if points.shape[2] > 1 else 0
+    plain, others = uniforms.tensor_split([len(uniforms) - number])
+    spaces = [StartingSpace(points, kmeans_plus_plus(points, weights, plain))]
+    if number > 0:
+        whitened = whiten(points, weights)
+        spaces.append(StartingSpace(whitened, kmeans_plus_plus(whitened, weights, others)))
+    return spaces
+
+
+def whiten(points: Float[Tensor, "B N D"], weights: Float[Tensor, "B N"]) -> Float[Tensor, "B N D"]:
+    """Transform points so that their covariance is the identity."""
+    shares = (weights / weights.sum(dim=1, keepdim=True))[..., None]
+    centred = points - (shares * points).sum(dim=1, keepdim=True)
+    covariances = (shares * centred).transpose(1, 2) @ centred
+    covariances.diagonal(dim1=1, dim2=2).add_(SCREENING_MIN_VARIANCE)
+    return torch.linalg.solve_triangular(cholesky(covariances), points.transpose(1, 2), upper=False).transpose(1, 2)
+
+
+def assigned_starts(
     sets: StandardizedSets,
-    centres: Float[Tensor, "B S K D"],
+    spaces: list[StartingSpace],
     weights: Float[Tensor, "B N"],
     count: int,
     options: SearchOptions,
-) -> Float[Tensor, "B s k D"]:
-    """Return centres for ``count`` components: those of k-means, and those that the network proposes."""
+) -> Float[Tensor, "B s L N"]:
+    """Assign the points to ``count`` centres: those of k-means in every space, and those that the network proposes."""
     if count == 1:
-        return centres[:, :1, :1]
-    centres = move_centres(sets.points, centres[:, :, :count], weights)
-    if options.proposer is None:
-        return centres
-    proposals = options.proposer.propose_canonical(sets.points, sets.weights > 0, count).means
-    return torch.cat([centres, proposals.unflatten(0, (len(centres), -1))], dim=1)
+        return assign(sets.points, spaces[0].centres[:, :1, :1], sets.weights, weights > 0)
+    starts = [(points, move_centres(points, centres[:, :, :count], weights)) for points, centres in spaces]
+    if options.proposer is not None:
+        proposals = options.proposer.propose_canonical(sets.points, sets.weights > 0, count).means
+        starts.append((sets.points, proposals.unflatten(0, (len(sets.points), -1))))
+    return torch.cat([assign(points, centres, sets.weights, weights > 0) for points, centres in starts], dim=1)
 
 
 def move_centres(
