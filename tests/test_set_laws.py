@@ -81,6 +81,18 @@ def test_an_empty_set_has_a_finite_answer_and_finite_gradients(case: Case, slots
 
 
 @every_operator
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_batch_of_no_sets_has_an_empty_answer_and_no_gradient(case: Case, masked: bool):
+    operator = case.operator()
+    elements = torch.zeros(0, 5, DIM, dtype=torch.float64, requires_grad=True)
+    output = operator(elements, torch.ones(0, 5, dtype=torch.bool) if masked else None)
+    assert len(output) == 0
+    assert len(operator(SetBatch.from_padded(elements))) == 0
+    gradients = torch.autograd.grad(output.sum(), [elements, *operator.parameters()], allow_unused=True)
+    assert all(gradient is None or not gradient.any() for gradient in gradients)
+
+
+@every_operator
 @with_every_bucket_size
 @given(data=sets())
 def test_packed_padded_and_one_at_a_time_agree(case: Case, data: Sets):

@@ -150,7 +150,7 @@ def log2_coefficients(
         linear = (precisions @ means[..., None])[..., 0]
         log_volume = 2 * factors.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
         rows, columns, _ = pairs(dim)
-        quadratic = precisions[..., rows, columns] * torch.where(rows == columns, -0.5, -1.0).to(means.dtype)
+        quadratic = precisions[..., rows, columns] * torch.where(rows == columns, -0.5, -1.0).to(means)
         quadratic = quadratic.expand(*means.shape[:3], -1)
     constant = -0.5 * (log_volume + (linear * means).sum(dim=-1) + dim * math.log(2 * math.pi))
     # The infinity of an absent component times the zero of an absent point would be NaN.
@@ -265,7 +265,7 @@ def statistics_of_mixtures(mixtures: Mixtures, covariance: Covariance, *, min_va
     if is_axis_aligned(covariance):
         seconds = covariances - min_variance + means.square()
     else:
-        matrices = covariances - min_variance * torch.eye(dim, dtype=means.dtype)
+        matrices = covariances - min_variance * torch.eye(dim, dtype=means.dtype, device=means.device)
         rows, columns, _ = pairs(dim)
         seconds = (matrices + means[..., :, None] * means[..., None, :])[..., rows, columns]
     moments = torch.cat([torch.ones_like(means[..., :1]), means, seconds], dim=-1)

@@ -286,8 +286,9 @@ class SoftmaxAttention(torch.autograd.Function):
         queries, keys, values, mask, mean, log = ctx.saved_tensors
         grad = grad_outputs[0]
         if torch.is_grad_enabled():  # the gradient itself will be differentiated
-            output = plain_attention(queries, keys, values, mask)
-            return *differentiable_gradients(output, (queries, keys, values), ctx.needs_input_grad, grad), None
+            with without_autocast(queries):
+                output = plain_attention(queries, keys, values, mask)
+                return *differentiable_gradients(output, (queries, keys, values), ctx.needs_input_grad, grad), None
         return *attention_backward(grad, queries, keys, values, mask, mean, log), None
 
 
