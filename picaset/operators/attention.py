@@ -579,7 +579,7 @@ class AbsorbedSet:
         return project(mean, weight_by_head(self.value_map.weight, self.num_heads))
 
     def value_bias(self) -> Float[Tensor, " D"]:
-        """Return the bias of the values; the key bias cancels in the softmax, but gets a gradient, of zero."""
+        """Return the bias of the values; the key bias cancels in the softmax, so its gradient is zero."""
         return upcast_half(self.value_map.bias + 0 * self.key_map.bias)  # distributed training waits for every gradient
 
     def by_head(self, folded: Float[Tensor, "B M X"]) -> Float[Tensor, "B H K X"]:
