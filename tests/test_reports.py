@@ -15,8 +15,7 @@ from rich.console import Console
 import picaset
 from picaset.cli import main
 from picaset.figures import new_figure, write_figure
-from picaset.lab.experiments import EXPERIMENTS
-from picaset.lab.experiments.tables import TABLES, tables_named
+from picaset.lab.experiments import EXPERIMENTS, TABLES, tables_named
 from picaset.lab.reports import clustering
 from picaset.lab.reports.records import find_records, runs_named
 from picaset.lab.reports.reproduction import REPORTERS, all_tables, write_report

@@ -21,7 +21,7 @@ from picaset.estimators import set_anomaly_detector
 from picaset.estimators.detector_selection import Trial, Weight
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.estimators.synthetic_anomalies import labelled_examples, swapped_examples
-from picaset.tables.example_shelves import draw_sets_along_lines, example_shelves
+from picaset.tables.examples import draw_sets_along_lines, example_shelves
 
 PASS_A_TABLE = [
     "fit_score_takes_y",

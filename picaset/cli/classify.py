@@ -72,7 +72,7 @@ class Classify:
         require("sklearn", extra="estimators", purpose="picaset classify")
         from threadpoolctl import threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
 
-        from picaset.tables.example_samples import example_samples
+        from picaset.tables.examples import example_samples
 
         table = example_samples() if self.file is None else read_table(self.file)
         size = table.num_rows * len(table.columns)

@@ -69,7 +69,7 @@ class Odd:
         require("sklearn", extra="estimators", purpose="picaset odd")
         from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
         from picaset.estimators.suspicious_rows import find_suspicious_rows
-        from picaset.tables.example_shelves import example_shelves
+        from picaset.tables.examples import example_shelves
 
         table = example_shelves() if self.file is None else read_table(self.file)
         set_column = self.set or ("shelf" if self.example else None)
