@@ -20,7 +20,8 @@ Gaussians, whose number is given; log-likelihood per point. torchgmm is compared
     python -m benchmarks.clusterer --record /tmp/quick.json --groups 4 --dimensions 2       # a quick look
 
 Every finished part is added to the record, with its commit; parts of another commit are not continued unless
---mix-commits is given. Settings of the library were chosen on groups with other seeds.
+--mix-commits is given. Ours and the other methods are parts of their own, so that a change of ours does not need the
+others again. Settings of the library were chosen on groups with other seeds.
 """
 
 import argparse
@@ -29,6 +30,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +120,8 @@ def search_scikit_learn(points: np.ndarray) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def measure_column(kind: str, dim: int, count: int) -> list[dict[str, Any]]:
-    """Return one row for each method."""
+def measure_ours(kind: str, dim: int, count: int) -> list[dict[str, Any]]:
+    """Return the row of our method."""
     groups = draw_groups(kind, dim, count)
     sets = [points for points, _ in groups]
     estimator = AmortizedMixture(noise=kind == "noisy", random_state=0)
@@ -127,12 +129,19 @@ def measure_column(kind: str, dim: int, count: int) -> list[dict[str, Any]]:
     began = time.process_time()
     mixtures = estimator.fit_many(sets)
     seconds = time.process_time() - began
-    labels = {"ours": [mixture.predict(points) for mixture, points in zip(mixtures, sets, strict=True)]}
-    times = {"ours": seconds}
-    searches = [search_scikit_learn(points) for points in sets]
+    labels = [mixture.predict(points) for mixture, points in zip(mixtures, sets, strict=True)]
+    return [quality_row(kind, dim, groups, "ours", labels, seconds)]
+
+
+def measure_others(kind: str, dim: int, count: int) -> list[dict[str, Any]]:
+    """Return one row for each of the other methods."""
+    groups = draw_groups(kind, dim, count)
+    sets = [points for points, _ in groups]
+    rows, searches = list[dict[str, Any]](), [search_scikit_learn(points) for points in sets]
     for name, key in (("scikit-learn, full", "full"), ("scikit-learn, all types", "all")):
-        labels[name] = [search[key] for search in searches]
-        times[name] = float(sum(search[f"{key} time"] for search in searches))
+        labels = [search[key] for search in searches]
+        seconds = float(sum(search[f"{key} time"] for search in searches))
+        rows.append(quality_row(kind, dim, groups, name, labels, seconds))
     peers: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         "HDBSCAN": lambda points: HDBSCAN(min_cluster_size=10, copy=True).fit_predict(points),
         "BayesianGaussianMixture": lambda points: BayesianGaussianMixture(
@@ -141,15 +150,18 @@ def measure_column(kind: str, dim: int, count: int) -> list[dict[str, Any]]:
     }
     for name, peer in peers.items():
         began = time.process_time()
-        labels[name] = [peer(points) for points in sets]
-        times[name] = time.process_time() - began
-    return [
-        {
-            "table": "quality", "kind": kind, "dimensions": dim, "groups": count, "method": name,
-            **quality(groups, found), "milliseconds": 1e3 * times[name] / count,
-        }
-        for name, found in labels.items()
-    ]  # fmt: skip
+        labels = [peer(points) for points in sets]
+        rows.append(quality_row(kind, dim, groups, name, labels, time.process_time() - began))
+    return rows
+
+
+def quality_row(
+    kind: str, dim: int, groups: Sequence[Group], method: str, labels: Sequence[np.ndarray], seconds: float
+) -> dict[str, Any]:
+    return {
+        "table": "quality", "kind": kind, "dimensions": dim, "groups": len(groups), "method": method,
+        **quality(groups, labels), "milliseconds": 1e3 * seconds / len(groups),
+    }  # fmt: skip
 
 
 def quality(groups: Sequence[Group], found: Sequence[np.ndarray]) -> dict[str, float]:
@@ -231,15 +243,14 @@ def measure_starts(count: int = 200) -> list[dict[str, Any]]:
     for number in (1, 10):
         peer = GaussianMixture(4, covariance_type="spherical", n_init=number, random_state=0)
         add(f"scikit-learn, {number}", lambda peer=peer: [clone(peer).fit(points) for points in sets])
-    return rows + measure_torchgmm([points.astype(np.float32) for points in sets])
+    return rows
 
 
-def measure_torchgmm(sets: Sequence[np.ndarray]) -> list[dict[str, Any]]:
-    """Return the log-likelihood and processor time of torchgmm, or no row if it is not installed."""
-    try:
-        from torchgmm.bayes import GaussianMixture as TorchMixture
-    except ImportError:
-        return []
+def measure_torchgmm(count: int = 200) -> list[dict[str, Any]]:
+    """Return the log-likelihood and processor time of torchgmm on the same sets."""
+    from torchgmm.bayes import GaussianMixture as TorchMixture
+
+    sets = [points.float().numpy() for batch, _ in benchmark_sets(count) for points in batch]
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     options = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     scores, began = list[float](), time.process_time()
@@ -266,13 +277,14 @@ def main() -> None:
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "tables": measure_tables,
         "starts": measure_starts,
+        **({"starts, torchgmm": measure_torchgmm} if find_spec("torchgmm") else {}),
         **{f"speed {dim}": lambda dim=dim: measure_speed(arguments.many, dim) for dim in SPEED_DIMENSIONS},
-        **{
-            f"{kind} {dim}": lambda kind=kind, dim=dim: measure_column(kind, dim, arguments.groups)
-            for dim in arguments.dimensions
-            for kind in KINDS
-        },
     }
+    for dim in arguments.dimensions:
+        for kind in KINDS:
+            column = (kind, dim, arguments.groups)
+            parts[f"{kind} {dim}, ours"] = lambda column=column: measure_ours(*column)
+            parts[f"{kind} {dim}, others"] = lambda column=column: measure_others(*column)
     run = describe_run("clusterer", {})  # once, because the checked out commit may change during a long run
     with threadpool_limits(1):
         for name, measure in parts.items():

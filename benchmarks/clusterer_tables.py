@@ -30,12 +30,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def quality_columns(parts: dict[str, list[Row]]) -> dict[tuple[str, int], Column]:
     """Return the measured columns in the order of the tables."""
-    names = [(kind, dim) for kind in KINDS for dim in DIMENSIONS]
-    return {
-        (kind, dim): {row["method"]: row for row in parts[f"{kind} {dim}"]}
-        for kind, dim in names
-        if f"{kind} {dim}" in parts
-    }
+    columns = dict[tuple[str, int], Column]()
+    for kind in KINDS:
+        for dim in DIMENSIONS:
+            names = [f"{kind} {dim}, {part}" for part in ("ours", "others")]
+            if all(name in parts for name in names):
+                columns[kind, dim] = {row["method"]: row for name in names for row in parts[name]}
+    return columns
 
 
 def share_error(row: Row) -> float:
@@ -117,7 +118,7 @@ def real_table(parts: dict[str, list[Row]]) -> str:
 def starts_table(parts: dict[str, list[Row]]) -> str:
     rows = [
         [*row["method"].rsplit(", ", 1), f"{row['log_likelihood']:.3f}", f"{row['milliseconds']:.1f}"]
-        for row in parts["starts"]
+        for row in [*parts["starts"], *parts.get("starts, torchgmm", [])]
     ]
     return table(["initialization", "starts", "log-likelihood", "ms"], rows)
 
