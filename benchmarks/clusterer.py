@@ -30,6 +30,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -274,17 +275,15 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # scikit-learn warns about convergence, ours about the largest number tried
+    columns = [(kind, dim, arguments.groups) for dim in arguments.dimensions for kind in KINDS]
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "tables": measure_tables,
         "starts": measure_starts,
         **({"starts, torchgmm": measure_torchgmm} if find_spec("torchgmm") else {}),
-        **{f"speed {dim}": lambda dim=dim: measure_speed(arguments.many, dim) for dim in SPEED_DIMENSIONS},
+        **{f"{kind} {dim}, ours": partial(measure_ours, kind, dim, count) for kind, dim, count in columns},
+        **{f"{kind} {dim}, others": partial(measure_others, kind, dim, count) for kind, dim, count in columns},
+        **{f"speed {dim}": partial(measure_speed, arguments.many, dim) for dim in SPEED_DIMENSIONS},
     }
-    for dim in arguments.dimensions:
-        for kind in KINDS:
-            column = (kind, dim, arguments.groups)
-            parts[f"{kind} {dim}, ours"] = lambda column=column: measure_ours(*column)
-            parts[f"{kind} {dim}, others"] = lambda column=column: measure_others(*column)
     run = describe_run("clusterer", {})  # once, because the checked out commit may change during a long run
     with threadpool_limits(1):
         for name, measure in parts.items():
