@@ -222,6 +222,28 @@ def measure_tables() -> list[dict[str, Any]]:
     return rows
 
 
+def measure_optima() -> list[dict[str, Any]]:
+    """Return the BIC and ARI of full covariances on breast cancer, by the number of components and the search."""
+    points, classes = load_breast_cancer(return_X_y=True)
+    points = (points - points.mean(axis=0)) / points.std(axis=0)
+    rows = list[dict[str, Any]]()
+    for count in (2, 3, 4):
+        fits = {
+            "ours": AmortizedMixture(count, covariance_type="full", random_state=0),
+            "scikit-learn, 1 start": GaussianMixture(count, random_state=0),
+            "scikit-learn, 20 random starts": GaussianMixture(
+                count, n_init=20, init_params="random_from_data", random_state=0
+            ),
+        }
+        for method, mixture in fits.items():
+            mixture.fit(points)
+            ari = float(adjusted_rand_score(classes, mixture.predict(points)))
+            rows.append(
+                {"table": "optima", "number": count, "method": method, "bic": float(mixture.bic(points)), "ari": ari}
+            )
+    return rows
+
+
 def measure_starts(count: int = 200) -> list[dict[str, Any]]:
     """Return the log-likelihood and processor time of initializations, with four spherical components."""
     sets = [points.double().numpy() for batch, _ in benchmark_sets(count) for points in batch]
@@ -278,6 +300,7 @@ def main() -> None:
     columns = [(kind, dim, arguments.groups) for dim in arguments.dimensions for kind in KINDS]
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "tables": measure_tables,
+        "optima": measure_optima,
         "starts": measure_starts,
         **({"starts, torchgmm": measure_torchgmm} if find_spec("torchgmm") else {}),
         **{f"{kind} {dim}, ours": partial(measure_ours, kind, dim, count) for kind, dim, count in columns},

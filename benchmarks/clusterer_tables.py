@@ -115,6 +115,19 @@ def real_table(parts: dict[str, list[Row]]) -> str:
     return table(["", "", *names], rows)
 
 
+def optima_table(parts: dict[str, list[Row]]) -> str:
+    methods = ["ours", "scikit-learn, 1 start", "scikit-learn, 20 random starts"]
+    by_number = dict[int, dict[str, Row]]()
+    for row in parts["optima"]:
+        by_number.setdefault(row["number"], {})[row["method"]] = row
+    rows = [
+        [number, measure, *(f"{rows[name][key]:{form}}" for name in methods)]
+        for number, rows in by_number.items()
+        for measure, key, form in (("BIC", "bic", ".0f"), ("ARI", "ari", ".2f"))
+    ]
+    return table(["components", "", *methods], rows)
+
+
 def starts_table(parts: dict[str, list[Row]]) -> str:
     rows = [
         [*row["method"].rsplit(", ", 1), f"{row['log_likelihood']:.3f}", f"{row['milliseconds']:.1f}"]
@@ -126,7 +139,10 @@ def starts_table(parts: dict[str, list[Row]]) -> str:
 def build_tables() -> dict[str, str]:
     """Return the text between the markers of each name."""
     parts = json.loads(RECORD.read_text())["parts"]
-    builders = {"quality": quality_tables, "speed": speed_table, "real": real_table, "starts": starts_table}
+    builders = {
+        "quality": quality_tables, "speed": speed_table, "real": real_table, "optima": optima_table,
+        "starts": starts_table,
+    }  # fmt: skip
     return {name: build(parts) for name, build in builders.items()}
 
 
