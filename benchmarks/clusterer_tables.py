@@ -96,10 +96,12 @@ def speed_table(parts: dict[str, list[Row]]) -> str:
     rows = [row for part in ("speed 2", "speed 10") for row in parts.get(part, [])]
     times = {(row["dimensions"], row["groups"], row["method"]): f"{row['milliseconds']:.1f}" for row in rows}
     cases = sorted({case[:2] for case in times})
-    return table(
+    missing = [part for part in ("speed 2", "speed 10") if part not in parts]
+    text = table(
         ["columns", "groups", *methods],
         [[dim, groups, *(times.get((dim, groups, name), "") for name in methods)] for dim, groups in cases],
     )
+    return f"{text}\n\nNot in the record yet: {', '.join(missing)}." if missing else text
 
 
 def real_table(parts: dict[str, list[Row]]) -> str:
