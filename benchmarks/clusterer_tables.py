@@ -34,8 +34,7 @@ def quality_columns(parts: dict[str, list[Row]]) -> dict[tuple[str, int], Column
     for kind in KINDS:
         for dim in DIMENSIONS:
             names = [f"{kind} {dim}, {part}" for part in ("ours", "others")]
-            if all(name in parts for name in names):
-                columns[kind, dim] = {row["method"]: row for name in names for row in parts[name]}
+            columns[kind, dim] = {row["method"]: row for name in names for row in parts.get(name, [])}
     return columns
 
 
@@ -72,6 +71,7 @@ def faster(columns: dict[tuple[str, int], Column]) -> str:
 
 def quality_tables(parts: dict[str, list[Row]]) -> str:
     columns = quality_columns(parts)
+    complete = {case: column for case, column in columns.items() if all(name in column for name in METHODS)}
     measures: list[tuple[str, str, int, Callable[[Row], float] | None]] = [
         ("Adjusted Rand index (ARI), mean", "ari", 3, lambda row: row["ari_error"]),
         ("Share of groups with the right number of clusters", "right_number", 2, share_error),
@@ -80,14 +80,15 @@ def quality_tables(parts: dict[str, list[Row]]) -> str:
     texts = list[str]()
     for title, key, digits, error in measures:
         rows = [
-            [kind, dim, *(f"{column[name][key]:.{digits}f}" for name in METHODS)]
+            [kind, dim, *(f"{column[name][key]:.{digits}f}" if name in column else "" for name in METHODS)]
             for (kind, dim), column in columns.items()
+            if column
         ]
         texts += [f"{title}:", table(["clusters", "columns", *METHODS], rows)]
-        texts.append(faster(columns) if error is None else comparison(columns, key, error))
-    missing = [f"{kind} {dim}" for kind in KINDS for dim in DIMENSIONS if (kind, dim) not in columns]
+        texts.append(faster(complete) if error is None else comparison(complete, key, error))
+    missing = [f"{kind} in {dim}" for kind, dim in columns if (kind, dim) not in complete]
     if missing:
-        texts.append(f"Not in the record yet: {', '.join(missing)}.")
+        texts.append(f"Not all methods are in the record yet: {', '.join(missing)}.")
     return "\n\n".join(texts)
 
 
