@@ -228,7 +228,7 @@ def test_the_network_is_trained_where_statistics_do_not_suffice_and_used_only_if
 def test_the_network_of_the_default_does_not_learn_from_what_the_statistics_suspect(monkeypatch):
     generator = np.random.default_rng(0)
     sets = list(generator.normal(size=(40, 6, 2)))
-    for elements in sets:
+    for elements in sets[::5]:
         elements[4] += 30
     learned = list[np.ndarray]()
 
