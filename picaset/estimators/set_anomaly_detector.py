@@ -25,7 +25,13 @@ from picaset.estimators.detector_selection import (
 )
 from picaset.estimators.element_detectors import StatisticalDetectors
 from picaset.estimators.set_training import inference_batches, optimizer_step
-from picaset.estimators.synthetic_anomalies import MIN_SIZE, Examples, labelled_examples, swapped_examples, without_suspicious
+from picaset.estimators.synthetic_anomalies import (
+    MIN_SIZE,
+    Examples,
+    labelled_examples,
+    swapped_examples,
+    without_suspicious,
+)
 from picaset.estimators.validation import available_device, check_above_zero, draw_seed, read_sets, seeded_torch
 from picaset.networks.element_scorer import ElementPool, ElementScorer
 from picaset.terminal import say
