@@ -99,6 +99,8 @@ def test_rows_with_missing_values_are_refused_or_dropped_on_request(two_sets, tm
     [
         ("s,x,y\na,1,2\na,b,4\n", [], "line 3: column x has 'b', which is not a number"),
         ("s,t\na,b\nc,d\n", [], "has no column of numbers; its columns are s (text), t (text)"),
+        ("s,t\n1,2_0\n2,3_1\n", ["--set", "s"], "has no column of numbers besides s; its columns are t (text)"),
+        ("s\n1\n2\n", ["--set", "s"], "has no column of numbers besides s; its columns are s."),
         ("x,y\n1,2\n3,4\n", ["--columns", "x", "z"], "has no column 'z'; its columns are x, y"),
         ("x,y\n1,2\n3,4\n", ["--set", "z"], "has no column 'z'; its columns are x, y"),
         ("x,y\n1,2\n3,4\n", ["--drop-missing", "--keep-missing"], "give either --drop-missing or --keep-missing"),

@@ -21,7 +21,7 @@ from picaset.estimators import set_anomaly_detector
 from picaset.estimators.detector_selection import Trial, Weight
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.estimators.synthetic_anomalies import labelled_examples, swapped_examples
-from picaset.tables.example_shelves import draw_sets_along_lines, example_shelves
+from picaset.tables.examples import draw_sets_along_lines, example_shelves
 
 PASS_A_TABLE = [
     "fit_score_takes_y",
@@ -471,7 +471,8 @@ def test_a_saved_detector_reads_its_columns_by_name(tmp_path, capsys):
         (["{}", "--columns", "age", "wings"], "has no column 'wings'"),
         (["{}", "--detector", "nowhere"], "estimator.json does not exist"),
         (["{}", "--columns", "shelf"], "--columns must not include shelf, which is the column of --set."),
-        (["{}", "--save", "{}"], "--save must be a folder; "),
+        (["{}", "--save", "{}"], "--save must be a folder that can be written to, or a new one; got "),
+        (["{}", "--save", "{}/new"], "--save must be a folder that can be written to, or a new one; got "),
         (
             ["{}", "--device", "abacus"],
             "device must be one that PyTorch has on this machine, such as 'cpu'; got 'abacus'",

@@ -64,8 +64,10 @@ def test_a_link_to_a_file_of_the_repository_points_to_its_place_on_the_site(page
 
 
 def test_shapes_of_a_docstring_keep_their_columns():
-    docstring = "Pool.\n\nShapes:\n    elements  (B, N)\n    returns   (B,)\n\nExample:\n    >>> 1\n    1\n"
-    expected = "Pool.\n\n**Shapes:**\n\n```text\nelements  (B, N)\nreturns   (B,)\n```\n\nExamples:\n    >>> 1\n    1\n"
+    docstring = "Shapes:\n    elements  (B, N)  along ``dim``\n    returns   (B,)\n\nExample:\n    >>> 1\n    1\n"
+    expected = (
+        "**Shapes:**\n\n```text\nelements  (B, N)  along dim\nreturns   (B,)\n```\n\nExamples:\n    >>> 1\n    1\n"
+    )
     assert docstrings.to_markdown(docstring) == expected
 
 

@@ -277,7 +277,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
         return split_by_set(scores.double().cpu().numpy(), standardized)
 
     def _fit_unlabelled(self, standardized: Sequence[Floats], *, seed: int) -> None:
-        """Choose detectors by the planted anomalies that they find, and the threshold by how they score them."""
+        """Choose detectors by how well they find synthetic anomalies, and the threshold by the scores of these."""
         self._statistics = StatisticalDetectors.fit(standardized, seed=seed)
         examples = trial_sets(standardized, generator=np.random.default_rng(seed))
         names = ["mahalanobis", "density", "lof"] if self.method == "auto" else [self.method]
