@@ -3,7 +3,7 @@
 import csv
 import json
 import os
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import picaset
 from picaset.cli import main
-from picaset.estimators import set_anomaly_detector
+from picaset.estimators import element_detectors, set_anomaly_detector
 from picaset.estimators.detector_selection import Trial, Weight
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.estimators.synthetic_anomalies import labelled_examples, swapped_examples
@@ -208,6 +208,8 @@ def test_groups_of_clusters_are_searched_by_density():
 
 @pytest.mark.as_installed
 def test_the_network_is_trained_where_statistics_do_not_suffice_and_used_only_if_it_is_better(monkeypatch, tmp_path):
+    # The hundred trees for each set would take most of the time.
+    monkeypatch.setattr(element_detectors, "IsolationForest", partial(IsolationForest, n_estimators=10))
     generator = np.random.default_rng(0)
     sets = list(generator.normal(size=(40, 6, 2)))  # nothing tells these sets apart
     detector = SetAnomalyDetector(dim=8, max_iter=2, random_state=0).fit(sets)
