@@ -425,6 +425,7 @@ def test_points_that_are_equal_few_or_far_have_a_finite_mixture(points):
         (dict(max_iter=0), "max_iter must be at least 1; got 0"),
         (dict(tol=0.0), "tol must be above 0; got 0.0"),
         (dict(reg_covar=-1.0), "reg_covar must be above 0; got -1.0"),
+        (dict(device="abacus"), "device must be one that PyTorch has on this machine, such as 'cpu'; got 'abacus'"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(points, parameters, message):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import clusterer_tables
+from benchmarks import clusterer_tables, performance_tables
 from picaset.cli import main
 from picaset.lab.reports.records import find_records
 from picaset.lab.reports.reproduction import all_tables, tables_to_markdown
@@ -193,6 +193,29 @@ def test_the_results_in_the_readme_are_those_of_the_records():
 def test_the_tables_of_the_clustering_page_are_those_of_the_record():
     text = clusterer_tables.DOCUMENT.read_text()
     assert clusterer_tables.insert_tables(text) == text
+
+
+def test_the_tables_of_the_performance_page_and_the_times_in_the_readme_are_those_of_the_records():
+    text, readme = (path.read_text() for path in (performance_tables.DOCUMENT, performance_tables.README))
+    assert performance_tables.fill_document(text) == text
+    assert performance_tables.fill_readme(readme) == readme
+    marked = {name for _, name in performance_tables.MARKED.findall(text)}
+    assert marked == set(performance_tables.SECTIONS)
+
+
+def test_another_record_changes_the_tables_of_the_performance_page(monkeypatch, tmp_path):
+    for path in performance_tables.RESULTS.glob("*.json"):
+        text = path.read_text()
+        if path.name.startswith("pooling__"):
+            record = json.loads(text)
+            record["rows"][0]["ours"] = 0.012345
+            text = json.dumps(record)
+            path = path.with_name("pooling__other-machine__2027-01.json")
+        (tmp_path / path.name).write_text(text)
+    monkeypatch.setattr(performance_tables, "RESULTS", tmp_path)
+    filled = performance_tables.fill_document(performance_tables.DOCUMENT.read_text())
+    assert "| 12.3 |" in filled
+    assert "(../results/pooling__other-machine__2027-01.json)" in filled
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)

@@ -12,7 +12,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from picaset import InducedSelfAttention, MultiheadAttentionBlock, PicasoPool, SetBatch
+from picaset import InducedSelfAttention, MultiheadAttentionBlock, PicasoPool, SetBatch, stream
 from picaset.operators import attention as kernels
 from picaset.operators import fused
 from picaset.operators.fused import Form, attend_in_steps, plain_steps
@@ -96,6 +96,24 @@ CASES = pytest.mark.parametrize(
 def test_every_way_gives_the_plain_equation_over_several_steps(way, sizes, masked, shared):
     inputs, mask = example(sizes, masked, shared=shared)
     results = [function(FORMS[0], mask, *inputs) for function in (attention, plain)]
+    assert_close(*results)
+    assert_close(*(gradients(result, inputs) for result in results))
+
+
+def test_every_way_reads_elements_of_any_layout_in_memory(way):
+    (queries, elements, *parameters), mask = example([9, 0, 4], True)
+    inputs = [queries, elements.detach().mT.contiguous().mT.requires_grad_(), *parameters]
+    results = [function(FORMS[0], mask, *inputs) for function in (attention, plain)]
+    assert_close(*results)
+    assert_close(*(gradients(result, inputs) for result in results))
+
+
+@pytest.mark.parametrize("column_major", range(3), ids=["queries", "keys", "values"])
+def test_attention_reads_tensors_of_any_layout_in_memory(column_major):
+    inputs = [torch.randn(2, 3, 5, 4, dtype=torch.float64) for _ in range(3)]
+    inputs[column_major] = inputs[column_major].mT.contiguous().mT
+    inputs = [tensor.requires_grad_() for tensor in inputs]
+    results = [function(*inputs, None) for function in (kernels.softmax_attention, kernels.plain_attention)]
     assert_close(*results)
     assert_close(*(gradients(result, inputs) for result in results))
 
@@ -217,18 +235,48 @@ def test_a_nan_in_a_present_element_is_not_hidden(way):
     assert attention(FORMS[0], mask, queries, poisoned, *parameters).isnan().any()
 
 
-@pytest.mark.parametrize("change", ["hook", "replaced layer"])
-def test_a_block_with_hooks_or_replaced_layers_calls_its_layers(change):
-    block, elements = MultiheadAttentionBlock(4, 4, 4, num_heads=2), torch.randn(2, 50, 4)
-    queries, calls = torch.randn(2, 1, 4), []
-    expected = block(queries, elements)
+class Adapter(torch.nn.Module):
+    """A layer beside another, whose weight it shows as its own, as adapters of large models do."""
+
+    def __init__(self, layer: torch.nn.Linear) -> None:
+        super().__init__()
+        self.layer, self.added = layer, torch.nn.Linear(layer.in_features, layer.out_features)
+        self.weight, self.bias = layer.weight, layer.bias
+
+    def forward(self, inputs):
+        return self.layer(inputs) + self.added(inputs)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in MultiheadAttentionBlock(4, 4, 4, num_heads=2).named_children()])
+@pytest.mark.parametrize("change", ["hook", "other forward", "replaced layer"])
+def test_a_block_with_hooks_or_replaced_layers_calls_its_layers(change, name):
+    torch.manual_seed(0)
+    elements = 3 * torch.randn(2, 50, 4)
+    pool = PicasoPool(4, num_templates=1, num_heads=2, order="absorb")
+    layer = pool.blocks[0].get_submodule(name)
+    before, forward = pool(elements), layer.forward
     if change == "hook":
-        block.query_map.register_forward_hook(lambda *inputs: calls.append(1))
-        assert_close(block(queries, elements), expected)
-        assert calls == [1]
+        layer.register_forward_hook(lambda module, inputs, output: output + inputs[0])
+    elif change == "other forward":
+        layer.forward = lambda inputs: forward(inputs) + inputs
+    elif isinstance(layer, torch.nn.Linear):
+        setattr(pool.blocks[0], name, Adapter(layer))
     else:
-        block.last_layer = torch.nn.Sequential(block.last_layer, torch.nn.Identity())
-        assert_close(block(queries, elements), expected)
+        pytest.skip("adapters are for linear layers")
+    absorbed, packed = pool(elements), pool(SetBatch.from_padded(elements))
+    pool.order = "project"  # calls every layer
+    projected = pool(elements)
+    assert not torch.allclose(projected, before, atol=1e-3)
+    assert_close(absorbed, projected)
+    assert_close(packed, projected)
+
+
+@pytest.mark.parametrize("layer", ["key_map", "value_map"])
+def test_a_set_cannot_be_read_in_parts_if_a_map_of_it_was_replaced(layer):
+    pool = PicasoPool(4, num_templates=1, num_heads=2)
+    setattr(pool.blocks[0], layer, Adapter(getattr(pool.blocks[0], layer)))
+    with pytest.raises(TypeError, match=r"must be nn\.Linear without hooks; one of them was replaced"):
+        stream(pool, torch.randn(50, 4))
 
 
 @pytest.mark.as_installed

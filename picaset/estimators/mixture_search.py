@@ -226,6 +226,12 @@ class FittedMixture(NamedTuple):
         """Return a batch of this mixture alone."""
         return Mixtures(self.means[None, None], self.covariances[None, None], self.log_weights[None, None])
 
+    def on_cpu(self) -> "FittedMixture":
+        """Return the mixture in the memory of the CPU."""
+        return self._replace(
+            means=self.means.cpu(), covariances=self.covariances.cpu(), log_weights=self.log_weights.cpu()
+        )
+
     def in_units(
         self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"], log_volume: float | None = None
     ) -> "FittedMixture":
@@ -246,6 +252,10 @@ class SearchResult(NamedTuple):
 
     candidates: list[FittedMixture]
     criterion_by_count: dict[int, float]
+
+    def on_cpu(self) -> "SearchResult":
+        """Return the result with the mixtures in the memory of the CPU."""
+        return self._replace(candidates=[candidate.on_cpu() for candidate in self.candidates])
 
     @property
     def best_criterion(self) -> float:
@@ -340,8 +350,10 @@ def search_mixtures(
     sets: SetBatch, weights: Float[Tensor, " total"] | None, options: SearchOptions, *, generator: torch.Generator
 ) -> list[SearchResult]:
     """Search for a mixture of every set."""
-    uniforms = torch.rand(options.num_starts, max(options.component_counts), generator=generator, dtype=torch.float64)
-    ranks = torch.rand(SCREENING_POINTS, generator=generator, dtype=torch.float64)
+    sizes = ((options.num_starts, max(options.component_counts)), (SCREENING_POINTS,))
+    uniforms, ranks = (
+        torch.rand(size, generator=generator, dtype=torch.float64).to(sets.elements.device) for size in sizes
+    )
     weights = torch.ones_like(sets.elements[:, 0]) if weights is None else weights
     batch = sets.with_elements(torch.cat([sets.elements, weights[:, None]], dim=1))  # both are padded with zeros
     results = dict[int, SearchResult]()
@@ -440,7 +452,7 @@ def merged_candidates(
         points = features[is_axis_aligned(covariance)]
         num_features, num_points = points.features.shape[1:]
         for part in cached_parts(len(members), num_points, math.comb(count, 2) * count, num_features):
-            owners = torch.tensor(members[part])
+            owners = torch.tensor(members[part], device=totals.device)
             points_of_owner = points.of_sets(owners)
             best = (results[index].candidates[0].as_mixtures() for index in members[part])
             mixtures = Mixtures(*(torch.cat(parts) for parts in zip(*best, strict=True)))
@@ -476,8 +488,8 @@ def smallest_of_each(values: Float[Tensor, " C"], owners: Int[Tensor, " C"], num
     order = values.argsort(stable=True)
     order = order[owners[order].argsort(stable=True)]  # by owner, then by value
     sorted_owners = owners[order]
-    ranks = torch.arange(len(values)) - torch.searchsorted(sorted_owners, sorted_owners)
-    return torch.zeros(len(values), dtype=torch.bool).index_put((order,), ranks < number)
+    ranks = torch.arange(len(values), device=values.device) - torch.searchsorted(sorted_owners, sorted_owners)
+    return torch.zeros_like(values, dtype=torch.bool).index_put((order,), ranks < number)
 
 
 def cached_parts(num_sets: int, num_points: int, num_components: int, num_features: int) -> Iterator[slice]:
@@ -515,9 +527,10 @@ def screen(
     spaces = starting_spaces(sets.points, centre_weights, uniforms.float())
     features = {is_axis_aligned(covariance): sets.features(covariance) for covariance in options.covariances}
     candidates = list[Candidates]()
-    active, best = torch.arange(len(points)), torch.full((len(points),), torch.inf, dtype=torch.float64)
-    stale = torch.zeros(len(points), dtype=torch.long)  # numbers of components since the last improvement
-    previous = torch.full((len(points), len(options.covariances)), torch.inf, dtype=torch.float64)
+    active = torch.arange(len(points), device=points.device)
+    best = torch.full_like(active, torch.inf, dtype=torch.float64)
+    stale = torch.zeros_like(active)  # numbers of components since the last improvement
+    previous = best[:, None].repeat(1, len(options.covariances))
     hopeful = torch.ones_like(previous, dtype=torch.bool)
     for count in options.component_counts:
         assigned = assigned_starts(sets, spaces, centre_weights, count, options)
@@ -537,7 +550,7 @@ def screen(
             if options.noise:
                 background[rows, column] = mixtures.log_weights[:, :, -1].exp().amax(dim=1).double()
             for start in range(criterion.shape[1]):
-                index = torch.full((len(rows), 1), start)
+                index = torch.full_like(rows[:, None], start)
                 candidates.append(Candidates(model, active[rows] + first, mixtures.select(index), criterion[:, start]))
         lowest = values.amin(dim=1)
         # A background that holds many points may hide whole clusters; then the gain of a component says little about
@@ -578,7 +591,7 @@ def can_catch_up(
         num_parameters((kind, count + 1), dim, noise=False) - num_parameters((kind, count), dim, noise=False)
         for kind in options.covariances
     ]
-    slack = torch.tensor(parameters) * totals.double().log()[:, None]
+    slack = totals.new_tensor(parameters, dtype=torch.float64) * totals.double().log()[:, None]
     gains = (previous - values).clamp(min=0) * (options.component_counts[-1] - count)
     return (values - best[:, None] <= gains + slack) | values.isinf() | previous.isinf()
 
@@ -739,7 +752,7 @@ def sample_points(
     if points.shape[1] <= size:
         return points, weights
     cumulative = weights.cumsum(dim=1)
-    strata = (torch.arange(size) + ranks) / size  # stratified, so that few points are drawn twice
+    strata = (torch.arange(size, device=ranks.device) + ranks) / size  # stratified, so that few points are drawn twice
     indices = torch.searchsorted(cumulative, strata * cumulative[:, -1:], right=True)
     indices = torch.minimum(indices, (cumulative < cumulative[:, -1:]).sum(dim=1, keepdim=True))
     sample = points.gather(1, indices[..., None].expand(-1, -1, points.shape[2]))

@@ -169,6 +169,8 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         ``num_queries=None`` means one query per element; ``order`` overrides the cheapest order.
         """
         order = order or self.cheapest_order(num_queries=num_queries, num_steps=num_steps)
+        if order == "absorb" and not (is_linear(self.key_map) and is_linear(self.value_map)):
+            order = "project"
         return view_set(
             self.normalized(elements, mask),
             mask,
@@ -240,9 +242,8 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         """
         if self.clean or requires_plain_equation() or (mask is not None and mask.requires_grad):
             return False
-        for layer in self._modules.values():
-            hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks  # pyright: ignore
-            if hooks or type(layer) not in (nn.Linear, nn.LayerNorm, nn.Identity):
+        for layer in cast(dict[str, nn.Module], self._modules).values():
+            if type(layer) not in (nn.Linear, nn.LayerNorm, nn.Identity) or has_hooks(layer):
                 return False
         return True
 
@@ -268,7 +269,11 @@ class MultiheadAttentionBlock(PretrainedNetwork):
     def absorbed(self, elements: Tensor, mask: Tensor | None) -> AbsorbedSet:
         """Return a set for evaluation in the absorbed order."""
         view = self.view(elements, mask, num_queries=1, order="absorb")
-        assert isinstance(view, AbsorbedSet)
+        if not isinstance(view, AbsorbedSet):
+            raise TypeError(
+                "MultiheadAttentionBlock: a set is read in parts by the weights of key_map and value_map, so they must "
+                "be nn.Linear without hooks; one of them was replaced or has hooks. Merge an adapter into its weights."
+            )
         return view
 
     def combine(
@@ -293,6 +298,17 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         last = torch.relu(self.last_layer(normed))
         residual_input = attended if self.clean else normed
         return normalize(self.last_norm, residual_input + last if self.residual else last, mask)
+
+
+def has_hooks(layer: nn.Module) -> bool:
+    """Whether a call of the layer does more than its class, such as pruning, or moving weights between devices."""
+    hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks  # pyright: ignore
+    return bool(hooks) or "forward" in layer.__dict__  # pyright: ignore[reportUnknownArgumentType]
+
+
+def is_linear(layer: nn.Module) -> bool:
+    """Whether the output of a layer is determined by its weight and bias, which the absorbed order reads."""
+    return type(layer).forward is nn.Linear.forward and not has_hooks(layer)
 
 
 def check_queries(block: MultiheadAttentionBlock, queries: Tensor, elements: Tensor) -> None:
