@@ -25,7 +25,9 @@ LIBRARY_TESTS := $(addprefix tests/test_,$(addsuffix .py,sets errors set_laws ca
   pretrained compatibility weights kernels amortized_mixture set_classifier set_features set_anomaly_detector tables \
   cluster_command classify_command onnx hub training reports studio_application threads))
 
-.PHONY: run studio test shapes test-library docs dist release-check fuzz faults laws documents format clean
+TESTS_OF_ONE_CORE := test-shapes test-types test-ray test-triton
+
+.PHONY: run studio test $(TESTS_OF_ONE_CORE) shapes test-library docs dist release-check fuzz faults laws documents format clean
 
 run: .venv/installed
 	mkdir -p report
@@ -39,11 +41,21 @@ studio: .venv/installed
 test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(MAKE) --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(TESTS_OF_ONE_CORE)
+	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not ray'
+
+# Each of these needs one core, so make test runs them two at a time.
+test-types:
 	$(BIN)/pyright
-	$(BIN)/pytest -q -n 2 -m 'not ray'
-	$(BIN)/pytest -q $(CHECK_SHAPES) -k 'literal_equation or not set_laws' tests/test_set_laws.py $(SHAPES)
+
+test-shapes:
+	PICASET_HYPOTHESIS=shapes $(BIN)/pytest -q $(CHECK_SHAPES) -k 'literal_equation or not set_laws' tests/test_set_laws.py $(SHAPES)
+
+test-ray:
 	$(BIN)/pytest -q -m ray tests/test_ray.py
-	TRITON_INTERPRET=1 $(BIN)/pytest -q -n 2 -m triton tests/test_triton_attention.py
+
+test-triton:
+	TRITON_INTERPRET=1 $(BIN)/pytest -q -m triton tests/test_triton_attention.py
 
 shapes: .venv/installed
 	$(BIN)/pytest -q -n 2 -m 'not ray' $(CHECK_SHAPES)

@@ -27,12 +27,12 @@ def use_cpu_time() -> None:
 
 
 def median_seconds(call: Callable[[], object], *, repeats: int = 20, warmups: int = 3, at_most: float = 20.0) -> float:
-    """Return the median time of ``repeats`` calls after ``warmups``; fewer calls if they exceed ``at_most`` seconds."""
+    """Return the median time of ``repeats`` calls after ``warmups``; two calls or more if they exceed ``at_most``."""
     for _ in range(warmups):
         call()
     samples = list[float]()
     began = time.perf_counter()
-    while len(samples) < repeats and (len(samples) < 3 or time.perf_counter() - began < at_most):
+    while len(samples) < repeats and (len(samples) < 2 or time.perf_counter() - began < at_most):
         start = clock()
         call()
         synchronize()
@@ -123,13 +123,16 @@ def machine_limits() -> dict[str, float]:
     return {"flops": 2 * 2048**3 / seconds, "bytes_per_second": 4 * vector.numel() / reading}
 
 
-def describe_run(name: str, limits: dict[str, float]) -> dict[str, object]:
-    """Return what is needed to repeat a benchmark: command, commit, versions and hardware."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    processor = next(
+def processor_name() -> str:
+    return next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.processor(),
     )
+
+
+def describe_run(name: str, limits: dict[str, float]) -> dict[str, object]:
+    """Return what is needed to repeat a benchmark: command, commit, versions and hardware."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     native = "PICASET_NATIVE=1 " if os.environ.get("PICASET_NATIVE") == "1" else ""
     return {
         "benchmark": name,
@@ -137,7 +140,7 @@ def describe_run(name: str, limits: dict[str, float]) -> dict[str, object]:
         "commit": commit,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
-        "hardware": f"{processor}, {torch.get_num_threads()} threads",
+        "hardware": f"{processor_name()}, {torch.get_num_threads()} threads",
         "clock": next(name for name, function in CLOCKS.items() if function is clock),
         "limits": limits,
     }

@@ -49,7 +49,7 @@ from sklearn.svm import OneClassSVM
 
 from benchmarks.measure import machine_limits, record
 from picaset import SetAnomalyDetector
-from picaset.tables.example_shelves import draw_sets_along_lines
+from picaset.tables.examples import draw_sets_along_lines
 
 TRAINING_SIZES, TEST_SIZES = (6, 10, 14), (4, 8, 12, 24, 48)
 """Sizes of the training sets, and of the test sets."""

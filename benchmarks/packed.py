@@ -56,45 +56,38 @@ def skewed_batch() -> SetBatch:
     return SetBatch.from_list([torch.randn(size, DIM, generator=generator) for size in sizes])
 
 
-def limit_seconds(total: int, steps: int, limits: dict[str, float]) -> float:
-    """Return the time to read the elements once per step or to multiply, whichever is longer, in a forward pass."""
-    multiplying = total * 4 * steps * TEMPLATES * HEADS * DIM / limits["flops"]
-    return max(multiplying, steps * 4 * total * DIM / limits["bytes_per_second"])
+def limit_seconds(total: int, limits: dict[str, float]) -> float:
+    """Return the time to read the elements once or to multiply, whichever is longer, in a forward pass."""
+    multiplying = total * 4 * TEMPLATES * HEADS * DIM / limits["flops"]
+    return max(multiplying, 4 * total * DIM / limits["bytes_per_second"])
 
 
 def training_call(name: str) -> object:
     """Return a forward and backward pass of one candidate; its input is allocated before the peak is measured."""
-    module, inputs = candidates(skewed_batch(), 1)[name]
+    module, inputs = candidates(skewed_batch())[name]
     return lambda: module(*inputs).sum().backward()
 
 
-def candidates(batch: SetBatch, steps: int) -> dict[str, tuple[torch.nn.Module, tuple[object, ...]]]:
+def candidates(batch: SetBatch) -> dict[str, tuple[torch.nn.Module, tuple[object, ...]]]:
     """Return modules and their inputs by name."""
     elements = batch.elements.clone().requires_grad_()
     padded, mask = batch.to_padded()
     padded = padded.clone().requires_grad_()
-    pool = PicasoPool(DIM, num_templates=TEMPLATES, num_heads=HEADS, num_steps=steps, form="authors")
+    pool = PicasoPool(DIM, num_templates=TEMPLATES, num_heads=HEADS, num_steps=1, form="authors")
     modules: dict[str, tuple[torch.nn.Module, tuple[object, ...]]] = {
-        "textbook, padded": (TextbookCascade(DIM, TEMPLATES, HEADS, steps), (padded, mask)),
+        "textbook, padded": (TextbookCascade(DIM, TEMPLATES, HEADS, 1), (padded, mask)),
         "ours, padded": (pool, (padded, mask)),
         "ours, packed": (OnPacked(pool, batch.offsets), (elements,)),
     }
-    if steps == 1:
-        try:
-            modules["torch-geometric"] = (Geometric(batch.owners, len(batch)), (elements,))
-        except ImportError:
-            print("torch-geometric is not installed and is left out")
-        modules |= {
-            "textbook encoder, padded": (TextbookInduced(DIM, DIM, HEADS, INDUCING), (padded, mask)),
-            "our encoder, packed": (
-                OnPacked(
-                    InducedSelfAttention(DIM, DIM, num_heads=HEADS, num_inducing=INDUCING, form="authors"),
-                    batch.offsets,
-                ),
-                (elements,),
-            ),
-        }
-    return modules
+    try:
+        modules["torch-geometric"] = (Geometric(batch.owners, len(batch)), (elements,))
+    except ImportError:
+        print("torch-geometric is not installed and is left out")
+    encoder = InducedSelfAttention(DIM, DIM, num_heads=HEADS, num_inducing=INDUCING, form="authors")
+    return modules | {
+        "textbook encoder, padded": (TextbookInduced(DIM, DIM, HEADS, INDUCING), (padded, mask)),
+        "our encoder, packed": (OnPacked(encoder, batch.offsets), (elements,)),
+    }
 
 
 if __name__ == "__main__":
@@ -103,18 +96,16 @@ if __name__ == "__main__":
     batch = skewed_batch()
     limits = machine_limits()
     rows = list[dict[str, object]]()
-    for steps in (1, 3):
-        limit = limit_seconds(len(batch.elements), steps, limits)
-        print(f"\n{steps} step{'s' * (steps > 1)}, {len(batch.elements)} elements in {len(batch)} sets")
-        print(f"limit of a pool, forward: {1e3 * limit:.2f}ms")
-        for name, (module, inputs) in candidates(batch, steps).items():
-            calls = forward_and_backward(module, *inputs)
-            seconds = {kind: median_seconds(call, warmups=1, at_most=8.0) for kind, call in calls.items()}
-            print(f"{name:26} " + "   ".join(f"{kind} {1e3 * value:8.2f}ms" for kind, value in seconds.items()))
-            rows.append(dict(name=name, steps=steps, limit=None if "encoder" in name else limit, **seconds))
+    limit = limit_seconds(len(batch.elements), limits)
+    print(f"{len(batch.elements)} elements in {len(batch)} sets; limit of a pool, forward: {1e3 * limit:.2f}ms")
+    for name, (module, inputs) in candidates(batch).items():
+        calls = forward_and_backward(module, *inputs)
+        seconds = {kind: median_seconds(call, warmups=1, at_most=8.0) for kind, call in calls.items()}
+        print(f"{name:26} " + "   ".join(f"{kind} {1e3 * value:8.2f}ms" for kind, value in seconds.items()), flush=True)
+        rows.append(dict(name=name, steps=1, limit=None if "encoder" in name else limit, **seconds))
     size = 4 * batch.elements.numel()
     print(f"\nPeak memory of a forward and backward pass, beside the input; the elements take {size / 2**20:.1f} MB")
-    for name in candidates(batch, 1):
+    for name in candidates(batch):
         peak = peak_bytes(training_call, name)
         print(f"{name:26} {peak / 2**20:8.0f} MB, {peak / size:6.1f} times the elements")
         rows.append(dict(name=name, kind="memory", peak_bytes=peak, times_elements=peak / size))

@@ -20,6 +20,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from picaset.extras import require
+from picaset.files import check_regular
 
 MAX_HEADER_BYTES = 100_000_000
 """Longest header of a safetensors file, as in the safetensors library."""
@@ -41,6 +42,7 @@ class NpyHeader(NamedTuple):
 
 def read_npy_header(path: Path, *, kinds: str = "iufb") -> NpyHeader:
     """Return the layout of the array (N, D) in a .npy file; ``kinds`` are the accepted kinds of NumPy data types."""
+    check_regular(path)
     size = path.stat().st_size
     with path.open("rb") as file:
         try:
@@ -77,6 +79,7 @@ class TensorEntry(NamedTuple):
 
 def read_safetensors_header(path: Path) -> tuple[int, dict[str, TensorEntry]]:
     """Return the position of the data of a safetensors file in bytes, and its tensors by name."""
+    check_regular(path)
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -118,6 +121,7 @@ class ParquetReader:
     """Columns of a Parquet file as arrays: numbers with NaN where missing, or text with "" where missing."""
 
     def __init__(self, path: Path, *, max_columns: int | None = None) -> None:
+        check_regular(path)
         self.path = path
         self.arrow: Any = require("pyarrow", extra="tables", purpose="reading Parquet")
         parquet: Any = require("pyarrow.parquet", extra="tables", purpose="reading Parquet")

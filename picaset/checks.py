@@ -1,5 +1,7 @@
 """Argument checks shared by the package. An error states what was expected, what came, and what to do."""
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 
@@ -85,11 +87,18 @@ def check_choice(choice: object, choices: tuple[object, ...], *, caller: str, na
         raise ValueError(f"{caller}: {name} must be one of {', '.join(map(repr, choices))}; got {choice!r}.")
 
 
-def check_device(device: object, *, caller: str) -> None:
-    """Raise unless PyTorch can store a tensor on the device."""
+def has_device(device: object) -> bool:
+    """Return whether PyTorch can store numbers on the device; on ``meta`` it stores shapes alone."""
     try:
-        torch.zeros(1, device=device)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    except (RuntimeError, AssertionError, TypeError):
+        zeros = torch.zeros(1, device=cast(Any, device))
+    except (RuntimeError, AssertionError, TypeError, ImportError):  # one for each kind of device
+        return False
+    return zeros.device.type != "meta"
+
+
+def check_device(device: object, *, caller: str) -> None:
+    """Raise unless PyTorch can store numbers on the device."""
+    if not has_device(device):
         raise ValueError(
             f"{caller}: device must be one that PyTorch has on this machine, such as 'cpu'; got {device!r}."
-        ) from None
+        )

@@ -3,6 +3,7 @@
 synced_write, atomic_write    on return the content is on the disk; a crash leaves the old file or the new one
 create_folder                 on return the folder and its parents are on the disk
 check_name, check_no_links    a name, or an entry of a folder, that would lead out of the folder is an error
+check_regular                 a pipe or a device in the place of a file is an error
 read_json                     a JSON object of limited size and depth
 to_json, from_json            dataclasses and typed values as JSON, and back with a check of every name and type
 read_value                    a JSON value as the value of a type annotation, such as a TypedDict
@@ -15,16 +16,18 @@ import math
 import os
 import re
 import reprlib
+import stat
 import threading
 import types
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import (
     Annotated,
     Any,
     Literal,
     NotRequired,
+    TextIO,
     TypeVar,
     Union,
     cast,
@@ -99,6 +102,7 @@ def read_json(path: Path, *, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
         >>> read_json(path)
         {'steps': 3}
     """
+    check_regular(path)
     if (size := path.stat().st_size) > max_bytes:
         raise ValueError(f"{path} must be JSON of at most {max_bytes} bytes; got {size}. Is it the right file?")
     try:
@@ -108,6 +112,12 @@ def read_json(path: Path, *, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a JSON object; got {type(content).__name__}. Is it the right file?")
     return cast(dict[str, Any], content)
+
+
+def check_regular(path: Path) -> None:
+    """Raise an error for a folder, a pipe or a device, of which reading might never end, and if there is no file."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError(f"{path} must be a file; it is a folder, a pipe or a device. Copy its content to a file.")
 
 
 def parse_json(text: str) -> Any:
@@ -157,6 +167,12 @@ def create_folder(path: Path) -> Path:
     return path
 
 
+def can_be_folder(path: Path) -> bool:
+    """Return whether a folder exists and is writable, or could be made."""
+    existing = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    return existing.is_dir() and os.access(existing, os.W_OK)
+
+
 @contextmanager
 def atomic_write(path: Path) -> Generator[Path]:
     """Write to a temporary file beside ``path`` that is synced and renamed to ``path`` if no error occurs.
@@ -176,8 +192,18 @@ def atomic_write(path: Path) -> Generator[Path]:
             os.fsync(written.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
+    except OSError as error:
+        if error.filename != str(temporary):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None  # the caller has not chosen the other name
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def open_output(path: Path) -> TextIO:
+    """Open a text file for a table: UTF-8 in every locale; half of a character, which JSON may hold, is escaped."""
+    return path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
 
 
 Settings = TypeVar("Settings")

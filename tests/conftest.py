@@ -5,7 +5,7 @@ Tests run the package as it is installed. The laws of the operators run once mor
 trace the code, check the errors that a user gets, or would take too long.
 
 The environment variable PICASET_HYPOTHESIS selects the Hypothesis profile: ``fast`` (default) runs a few fixed examples
-of every law, ``laws`` many random ones.
+of every law, ``laws`` many random ones, ``shapes`` three, in which the shapes of the signatures are checked.
 """
 
 import os
@@ -21,6 +21,7 @@ from hypothesis import Phase, settings
 PHASES = [Phase.explicit, Phase.generate, Phase.shrink]
 settings.register_profile("fast", max_examples=10, deadline=None, derandomize=True, phases=PHASES)
 settings.register_profile("laws", max_examples=500, deadline=None, print_blob=True)
+settings.register_profile("shapes", settings.get_profile("fast"), max_examples=3)
 settings.register_profile("interpreter", settings.get_profile("fast"), max_examples=1)
 INTERPRETED = "TRITON_INTERPRET" in os.environ
 settings.load_profile(os.environ.get("PICASET_HYPOTHESIS", "interpreter" if INTERPRETED else "fast"))

@@ -160,6 +160,18 @@ def test_without_options_long_clusters_are_found():
     assert adjusted_rand_score(labels, mixture.predict(points)) > 0.98
 
 
+def test_thin_clusters_side_by_side_are_found_in_any_direction():
+    sets = list[np.ndarray]()
+    for seed, angle in enumerate(np.linspace(0, np.pi, 8)):
+        random = np.random.default_rng(seed)
+        turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+        sets.append(np.concatenate([random.normal([0, y], [13, 1], (150, 2)) @ turn for y in (0, 6)]))
+    mixtures = AmortizedMixture(random_state=0).fit_many(sets)
+    labels = np.repeat([0, 1], 150)
+    scores = [adjusted_rand_score(labels, each.predict(points)) for each, points in zip(mixtures, sets, strict=True)]
+    assert min(scores) > 0.9
+
+
 def test_noise_has_its_own_label_and_weight():
     points, labels = elongated(np.random.default_rng(0), noise=30)
     mixture = AmortizedMixture(noise=True, random_state=0).fit(points)
@@ -413,6 +425,7 @@ def test_points_that_are_equal_few_or_far_have_a_finite_mixture(points):
         (dict(max_iter=0), "max_iter must be at least 1; got 0"),
         (dict(tol=0.0), "tol must be above 0; got 0.0"),
         (dict(reg_covar=-1.0), "reg_covar must be above 0; got -1.0"),
+        (dict(device="abacus"), "device must be one that PyTorch has on this machine, such as 'cpu'; got 'abacus'"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(points, parameters, message):

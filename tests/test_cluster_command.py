@@ -99,6 +99,8 @@ def test_rows_with_missing_values_are_refused_or_dropped_on_request(two_sets, tm
     [
         ("s,x,y\na,1,2\na,b,4\n", [], "line 3: column x has 'b', which is not a number"),
         ("s,t\na,b\nc,d\n", [], "has no column of numbers; its columns are s (text), t (text)"),
+        ("s,t\n1,2_0\n2,3_1\n", ["--set", "s"], "has no column of numbers besides s; its columns are t (text)"),
+        ("s\n1\n2\n", ["--set", "s"], "has no column of numbers besides s; its columns are s."),
         ("x,y\n1,2\n3,4\n", ["--columns", "x", "z"], "has no column 'z'; its columns are x, y"),
         ("x,y\n1,2\n3,4\n", ["--set", "z"], "has no column 'z'; its columns are x, y"),
         ("x,y\n1,2\n3,4\n", ["--drop-missing", "--keep-missing"], "give either --drop-missing or --keep-missing"),
@@ -294,6 +296,20 @@ def test_a_label_touches_its_tilted_ellipse(tmp_path, monkeypatch):
     normal = np.linalg.solve(covariance, offset)  # of the ellipse through this point
     np.testing.assert_allclose([offset @ normal, normal[0]], [4.0, 0.0], atol=1e-9)
     assert normal[1] > 0
+
+
+@pytest.mark.parametrize("place", [(48.8606, 2.3376), (562_286.0, 5_406_645.0)], ids=["degrees", "metres"])
+def test_coordinates_at_the_axes_are_written_out(place, tmp_path, monkeypatch):
+    figure = new_figure(6, 6)
+    monkeypatch.setattr(mixture_plot, "new_figure", lambda width, height: figure)
+    points = np.array(place) + 1e-5 * place[0] * np.random.default_rng(0).standard_normal((50, 2))
+    panel = Panel("", points, np.zeros(50, int), points.mean(axis=0)[None], np.cov(points.T)[None], np.ones(1))
+    draw_mixtures([panel], ["x", "y"], tmp_path / "places.png")
+    (axis,) = figure.axes
+    for values, lines, centre in zip(points.T, (axis.xaxis, axis.yaxis), place, strict=True):
+        labels = [float(label.get_text()) for label in lines.get_ticklabels()]
+        assert lines.get_offset_text().get_text() == ""
+        assert np.abs(np.array(labels) - centre).max() < 10 * values.std()
 
 
 def test_constant_columns_and_single_rows_have_no_invented_deviation(tmp_path, capsys):

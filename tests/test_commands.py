@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from picaset import DeepSets, MeanPool, Picaso, PicasoPool, SetTransformer
-from picaset.cli import COMMANDS, main
-from picaset.lab.experiments import EXPERIMENTS, experiment
-from picaset.lab.experiments.tables import TABLES
+from picaset.cli import COMMANDS, main, summary
+from picaset.lab.experiments import EXPERIMENTS, TABLES, experiment
 from picaset.networks.mixture_proposer import MixtureProposer
 
 ROOT = Path(__file__).parent.parent
@@ -32,6 +31,26 @@ def test_every_command_has_examples_in_its_help(capsys):
         shown = re.sub(r"[\s│]+", " ", capsys.readouterr().out)  # long lines are broken, inside a frame
         assert all(example in shown for example in EXAMPLES[name])
         assert "Examples:" in (command.__doc__ or "")
+
+
+def test_the_general_help_has_the_summary_of_every_command_and_no_more(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(summary(command) in re.sub(r"[\s│]+", " ", shown) for command in COMMANDS.values())
+    assert "Examples:" not in shown
+    assert len(shown.splitlines()) < 4 * len(COMMANDS)
+
+
+def test_a_mistake_refers_to_the_help_of_its_command_and_to_no_other(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["cluster", "points.csv", "--colums", "x"])
+    assert stopped.value.code == 2
+    shown = capsys.readouterr().err
+    assert "--columns" in shown
+    assert "picaset cluster --help" in shown
+    assert "classify" not in shown
 
 
 @pytest.mark.parametrize(
@@ -149,14 +168,12 @@ def test_versions_come_as_json_too(capsys):
     assert json.loads(capsys.readouterr().out)["torch"].startswith("2.")
 
 
-def test_a_folder_that_cannot_be_written_is_one_line_and_no_traceback(tmp_path):
+def test_a_folder_that_cannot_be_written_is_one_line_and_no_traceback(tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
-    finished = subprocess.run(
-        [Path(sys.executable).parent / "picaset", "tour", "--out", tmp_path / "file"], capture_output=True, text=True
-    )
-    assert finished.returncode == 1
-    assert finished.stderr == f"picaset: {tmp_path / 'file'} is a file; a folder is needed to write to.\n"
-    assert finished.stdout == ""
+    assert main(["tour", "--out", str(tmp_path / "file")]) == 1
+    shown = capsys.readouterr()
+    assert shown.err == f"picaset: {tmp_path / 'file'} is a file; a folder is needed to write to.\n"
+    assert shown.out == ""
 
 
 def test_the_package_is_the_command():

@@ -3,16 +3,18 @@
 import doctest
 import json
 import re
+import runpy
 import shlex
 import statistics
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import clusterer_tables
+from benchmarks import clusterer_tables, performance_tables
 from picaset.cli import main
 from picaset.lab.reports.records import find_records
 from picaset.lab.reports.reproduction import all_tables, tables_to_markdown
@@ -70,13 +72,21 @@ OTHERS = [(name, command) for name, command in COMMANDS if not command.startswit
 
 
 @pytest.mark.parametrize(("name", "command"), OTHERS, ids=[f"{name}: {command}" for name, command in OTHERS])
-def test_every_other_command_in_the_documents_works(name: str, command: str):
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # another test may have imported it
+def test_every_other_command_in_the_documents_works(name: str, command: str, monkeypatch):
     program, *arguments = shlex.split(command)
     if program == "make":
         # This test runs inside make test, so only that the target exists is checked.
         subprocess.run(["make", "--dry-run", *arguments], cwd=ROOT, check=True, capture_output=True)
     elif program == "python":
-        subprocess.run([sys.executable, *arguments, "--help"], cwd=ROOT, check=True, capture_output=True)
+        monkeypatch.chdir(ROOT)
+        run = partial(runpy.run_module, alter_sys=True) if arguments[0] == "-m" else runpy.run_path
+        name, *options = (argument for argument in arguments if argument != "-m")
+        monkeypatch.setattr(sys, "argv", [name, *options, "--help"])
+        monkeypatch.syspath_prepend(str((ROOT / name).parent))
+        with pytest.raises(SystemExit) as stopped:
+            run(name, run_name="__main__")
+        assert stopped.value.code in (None, 0)
     else:
         assert program in ("git", "cd", "pip", ".venv/bin/pre-commit"), (
             f"{name} prints a command that no test runs: {command}"
@@ -183,6 +193,29 @@ def test_the_results_in_the_readme_are_those_of_the_records():
 def test_the_tables_of_the_clustering_page_are_those_of_the_record():
     text = clusterer_tables.DOCUMENT.read_text()
     assert clusterer_tables.insert_tables(text) == text
+
+
+def test_the_tables_of_the_performance_page_and_the_times_in_the_readme_are_those_of_the_records():
+    text, readme = (path.read_text() for path in (performance_tables.DOCUMENT, performance_tables.README))
+    assert performance_tables.fill_document(text) == text
+    assert performance_tables.fill_readme(readme) == readme
+    marked = {name for _, name in performance_tables.MARKED.findall(text)}
+    assert marked == set(performance_tables.SECTIONS)
+
+
+def test_another_record_changes_the_tables_of_the_performance_page(monkeypatch, tmp_path):
+    for path in performance_tables.RESULTS.glob("*.json"):
+        text = path.read_text()
+        if path.name.startswith("pooling__"):
+            record = json.loads(text)
+            record["rows"][0]["ours"] = 0.012345
+            text = json.dumps(record)
+            path = path.with_name("pooling__other-machine__2027-01.json")
+        (tmp_path / path.name).write_text(text)
+    monkeypatch.setattr(performance_tables, "RESULTS", tmp_path)
+    filled = performance_tables.fill_document(performance_tables.DOCUMENT.read_text())
+    assert "| 12.3 |" in filled
+    assert "(../results/pooling__other-machine__2027-01.json)" in filled
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)

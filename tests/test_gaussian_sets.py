@@ -17,7 +17,7 @@ from picaset.estimators.element_detectors import (
     padded_batches,
 )
 from picaset.estimators.gaussian_sets import GaussianSets, fit_gaussian_sets, moments_of
-from picaset.tables.example_shelves import draw_sets_along_lines
+from picaset.tables.examples import draw_sets_along_lines
 
 
 def model() -> GaussianSets:

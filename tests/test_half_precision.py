@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset import MeanPool, MultiheadAttentionBlock, SumPool
+from picaset import MeanPool, MultiheadAttentionBlock, PicasoPool, SetBatch, SumPool
 from tests.operators import DIM, OPERATORS, Case
 
 HALVES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -95,3 +95,38 @@ def test_autocast_does_not_narrow_scores_and_sums(order):
         state = block.summarize(queries, elements)
     assert state.weighted.dtype is torch.float32
     assert_close(result.float(), expected, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.name)
+def test_a_backward_pass_inside_autocast_is_the_one_outside(case: Case, packed: bool):
+    operator = case.operator(torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    elements = torch.randn(2, 17, DIM, generator=generator, requires_grad=True)
+    inputs = [elements, *operator.parameters()]
+
+    def loss():
+        output = operator(SetBatch.from_padded(elements) if packed else elements)
+        return (output.elements if isinstance(output, SetBatch) else output).float().square().sum()
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = torch.autograd.grad(loss(), inputs, allow_unused=True)
+        outside_of = loss()
+    outside = torch.autograd.grad(outside_of, inputs, allow_unused=True)
+    largest = max(float(gradient.abs().max()) for gradient in outside if gradient is not None)
+    for one, other in zip(inside, outside, strict=True):
+        assert_close(one, other, rtol=0.05, atol=0.02 * largest)
+
+
+@pytest.mark.as_installed
+def test_compiled_code_trains_in_autocast():
+    torch._dynamo.reset()
+    pool = PicasoPool(DIM, num_templates=2, num_heads=2, num_steps=1)
+    elements = torch.randn(2, 17, DIM, requires_grad=True)
+    gradients = []
+    for function in (pool, torch.compile(pool, backend="aot_eager", fullgraph=True)):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output = function(elements)
+        gradients.append(torch.autograd.grad(output.float().square().sum(), [elements, *pool.parameters()]))
+    for one, other in zip(*gradients, strict=True):
+        assert_close(one, other, rtol=0.05, atol=0.05)

@@ -30,6 +30,7 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 import picaset
+from picaset.checks import check_device
 from picaset.cli import main
 from picaset.cli.version import Version
 from picaset.estimators.amortized_mixture import AmortizedMixture
@@ -40,6 +41,7 @@ from picaset.files import MAX_JSON_DEPTH, check_name, read_json
 from picaset.lab.data.folders import MAX_PIXELS, load_image
 from picaset.lab.experiments import experiment
 from picaset.lab.reports import scenes
+from picaset.lab.reports.reproduction import choose_records
 from picaset.lab.reports.table import Cell, Table
 from picaset.lab.training.experiment import Experiment
 from picaset.lab.training.run_directory import RunDirectory
@@ -127,6 +129,45 @@ def test_a_file_of_a_network_may_not_lead_out_of_its_folder_but_into_the_cache_o
         ValueError, match=r"model\.safetensors is a symbolic link out of its folder, to .*abc; replace it"
     ):
         DeepSets.from_pretrained(snapshot)
+
+
+@pytest.fixture
+def limited_time():
+    """Raise an error after a minute, also in a call that waits for another program."""
+
+    def give_up(number: int, frame: object) -> None:
+        raise AssertionError("waits for somebody to write to a pipe")
+
+    previous = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.mark.parametrize("name", ["config.json", "environment.json", "result.json", "metrics.jsonl"])
+@pytest.mark.usefixtures("limited_time")
+def test_a_pipe_in_the_place_of_a_file_of_a_run_is_not_waited_for(tmp_path, name):
+    run = tmp_path / "runs/one"
+    shutil.copytree(FIXTURES / "runs/clustering-ours", run)
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    skipped = list[str]()
+    choose_records(tmp_path / "runs", on_skip=skipped.append)
+    refused = f"skipped {run}: {name} must be a file; it is a folder, a pipe or a device."
+    assert any(refused in line for line in skipped) == (name == "environment.json"), skipped
+
+
+@pytest.mark.usefixtures("limited_time")
+def test_a_checkpoint_that_is_a_pipe_is_damaged(tmp_path):
+    run = RunDirectory.open(half_a_run(tmp_path))
+    newest = run.checkpoints()[-1]
+    (newest / "state.json").unlink()
+    os.mkfifo(newest / "state.json")
+    with pytest.raises(
+        ValueError, match=r"is damaged \(.*state\.json must be a file; it is a folder, a pipe or a device"
+    ):
+        run.last_checkpoint()
 
 
 # Numbers that no machine can serve
@@ -335,11 +376,22 @@ def test_an_estimator_whose_values_do_not_fit_together_is_refused_when_it_is_loa
         kind.load(changed(saved, tmp_path, kind.__name__, change))
 
 
+NO_DEVICES = ["cuda:77", "meta", "hpu", "privateuseone"]
+"""Devices that have no numbers here; PyTorch raises another error for each, or none."""
+
+
 @pytest.mark.as_installed
-def test_a_device_that_this_machine_does_not_have_is_replaced_by_the_cpu(saved, tmp_path):
+@pytest.mark.parametrize("device", NO_DEVICES)
+def test_a_device_that_this_machine_does_not_have_is_replaced_by_the_cpu(saved, tmp_path, device):
     for kind in (SetAnomalyDetector, SetClassifier):
-        path = changed(saved, tmp_path, kind.__name__, lambda d: d["parameters"].update(device="cuda:77"))
+        path = changed(saved, tmp_path, kind.__name__, lambda d: d["parameters"].update(device=device))
         assert kind.load(path).device == "cpu"
+
+
+@pytest.mark.parametrize("device", NO_DEVICES)
+def test_a_device_without_numbers_is_refused(device):
+    with pytest.raises(ValueError, match=f"such as 'cpu'; got '{device}'"):
+        check_device(device, caller="here")
 
 
 @pytest.mark.as_installed
@@ -554,7 +606,20 @@ def test_a_run_whose_texts_are_hostile_is_reported_without_html_or_control_chara
 
 def test_cells_of_a_markdown_table_hold_no_html_and_no_separator():
     table = Table("title", ["<b>", "b|c"], [[Cell("<i>"), Cell("x|y", published="<p>", best=True)]])
-    assert table.markdown() == "| &lt;b&gt; | b\\|c |\n|---|---|\n| &lt;i&gt; | **x\\|y** (&lt;p&gt;) |\n"
+    assert table.markdown() == "| &lt;b&gt; | b\\|c |\n|---|---|\n| &lt;i&gt; | **x\\|y**<br>&lt;p&gt; |\n"
+
+
+def test_names_that_are_no_text_are_written_as_escapes(tmp_path, capsys):
+    rows = [{"\ud800": index, "é": index * index, "set": "\udfff"} for index in range(20)]
+    (tmp_path / "points.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for options in ([], ["--in-chunks"]):
+        results = [str(tmp_path / name) for name in ("labels.csv", "parameters.csv")]
+        outputs = ["--labels", results[0], "--parameters", results[1]]
+        assert main(["cluster", str(tmp_path / "points.jsonl"), "--components", "2", *outputs, *options]) == 0
+        for path in results:
+            assert "\\ud800" in Path(path).read_text(encoding="utf-8")
+            assert "é" in Path(path).read_text(encoding="utf-8")
+    capsys.readouterr()
 
 
 def test_a_line_about_a_file_whose_name_is_not_text_is_printed(tmp_path, capsys):
@@ -685,6 +750,28 @@ def test_the_document_lists_every_planted_fault_with_its_test():
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
     assert [row[:2] for row in rows] == [[fault.name, "`{}`: `{}`".format(*fault.test.split("::"))] for fault in FAULTS]
     assert {row[2] for row in rows} <= {"fails", "crashes", "does not end"}
+
+
+def test_every_test_that_the_document_names_exists():
+    text = (ROOT / "docs/reliability.md").read_text()
+    named = re.findall(r"`(test_\w+\.py)`:\s`(test_\w+)", text)
+    assert len(named) > 40
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(), (file, name)
+
+
+def test_the_table_of_the_studio_under_load_is_that_of_its_record():
+    text = (ROOT / "docs/reliability.md").read_text()
+    (name,) = re.findall(r"\(\.\./(results/studio_load__[\w.-]+\.json)\)", text)
+    rows = json.loads((ROOT / name).read_text())["rows"]
+    for row in rows:
+        assert f"| {row['phase']} | {row['page_milliseconds']:.0f} | {row['megabytes']:.0f} |" in text
+    refused = next(row for row in rows if row["phase"] == "after refused requests")
+    for kind, status in {"oversize body": 413, "chunked body": 411, "foreign host": 403, "origin null": 403}.items():
+        assert refused[kind] == status
+    assert all(row["still_open"] == 0 for row in rows if "still_open" in row)
+    assert rows[-1]["killed"] == 2
+    assert rows[-1]["statuses"][-1] == 200
 
 
 def test_a_mutation_depends_on_its_seed_alone():

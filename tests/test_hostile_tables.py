@@ -56,6 +56,18 @@ def test_an_npy_that_claims_what_it_does_not_have_is_refused_by_all_readers(tmp_
             reader(path)
 
 
+@pytest.mark.parametrize("name", ["points.csv", "points.jsonl", "points.npy", "points.parquet", "points.safetensors"])
+def test_a_device_in_the_place_of_a_file_is_not_read(tmp_path, name):
+    """Nor is a pipe; a device does not make the test wait if it is read."""
+    path = tmp_path / name
+    path.symlink_to("/dev/null")
+    of_tables = [] if name.endswith("safetensors") else [read_table, open_large_table]
+    of_arrays = [open_source] if name.endswith(("npy", "parquet", "safetensors")) else []
+    for reader in (*of_tables, *of_arrays):
+        with pytest.raises(ValueError, match=f"{name} must be a file; it is a folder, a pipe or a device"):
+            reader(path)
+
+
 def test_more_columns_than_can_be_used_are_refused(tmp_path):
     np.save(tmp_path / "wide.npy", np.zeros((1, 20_000)))
     (tmp_path / "wide.csv").write_text(",".join(["1"] * 100_000) + "\n")

@@ -12,7 +12,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from picaset import InducedSelfAttention, MultiheadAttentionBlock, PicasoPool, SetBatch
+from picaset import InducedSelfAttention, MultiheadAttentionBlock, PicasoPool, SetBatch, stream
 from picaset.operators import attention as kernels
 from picaset.operators import fused
 from picaset.operators.fused import Form, attend_in_steps, plain_steps
@@ -35,6 +35,7 @@ def way(request, monkeypatch):
     monkeypatch.setattr(kernels, "MAX_STORED_WEIGHTS", stored)
     monkeypatch.setattr(kernels, "ROWS_IN_CACHE", rows)
     monkeypatch.setattr(kernels, "SMALLEST_PART", part)
+    monkeypatch.setattr(fused, "SMALL_STEP", -1)  # as many threads as the way has
     monkeypatch.setattr(fused, "PROJECTED_PER_QUERY", 1000 if request.param == "projected" else 0)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -99,6 +100,24 @@ def test_every_way_gives_the_plain_equation_over_several_steps(way, sizes, maske
     assert_close(*(gradients(result, inputs) for result in results))
 
 
+def test_every_way_reads_elements_of_any_layout_in_memory(way):
+    (queries, elements, *parameters), mask = example([9, 0, 4], True)
+    inputs = [queries, elements.detach().mT.contiguous().mT.requires_grad_(), *parameters]
+    results = [function(FORMS[0], mask, *inputs) for function in (attention, plain)]
+    assert_close(*results)
+    assert_close(*(gradients(result, inputs) for result in results))
+
+
+@pytest.mark.parametrize("column_major", range(3), ids=["queries", "keys", "values"])
+def test_attention_reads_tensors_of_any_layout_in_memory(column_major):
+    inputs = [torch.randn(2, 3, 5, 4, dtype=torch.float64) for _ in range(3)]
+    inputs[column_major] = inputs[column_major].mT.contiguous().mT
+    inputs = [tensor.requires_grad_() for tensor in inputs]
+    results = [function(*inputs, None) for function in (kernels.softmax_attention, kernels.plain_attention)]
+    assert_close(*results)
+    assert_close(*(gradients(result, inputs) for result in results))
+
+
 @every_form
 @pytest.mark.parametrize("shared", [False, True], ids=["own queries", "shared queries"])
 @pytest.mark.parametrize("order", ["project", "absorb"])
@@ -120,6 +139,34 @@ def test_sets_of_few_elements_for_their_queries_are_projected(sizes, projected):
     assert fused.projects_sets(queries, elements, num_heads=2, num_steps=3) is projected
     assert not fused.projects_sets(queries, elements.bfloat16(), num_heads=2, num_steps=3)
     assert not fused.projects_sets(queries.to("meta"), elements.to("meta"), num_heads=2, num_steps=3)
+
+
+@pytest.mark.parametrize(("count", "threads"), [(8, 1), (512, 2)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_both_passes_of_a_small_problem_use_one_thread(monkeypatch, count, threads, packed):
+    used = list[int]()
+
+    def watched(function):
+        def call(*arguments):
+            used.append(torch.get_num_threads())
+            return function(*arguments)
+
+        return call
+
+    for name in ("forward_steps", "backward_steps"):
+        monkeypatch.setattr(fused, name, watched(getattr(fused, name)))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        pool, elements = PicasoPool(64, num_templates=4, num_heads=4), torch.randn(10, count, 64, requires_grad=True)
+        sets = SetBatch.from_list(list(elements)) if packed else elements
+        with torch.no_grad():
+            pool(sets)
+        pool(sets).sum().backward()
+        assert used == [threads] * 3
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @every_form
@@ -188,18 +235,48 @@ def test_a_nan_in_a_present_element_is_not_hidden(way):
     assert attention(FORMS[0], mask, queries, poisoned, *parameters).isnan().any()
 
 
-@pytest.mark.parametrize("change", ["hook", "replaced layer"])
-def test_a_block_with_hooks_or_replaced_layers_calls_its_layers(change):
-    block, elements = MultiheadAttentionBlock(4, 4, 4, num_heads=2), torch.randn(2, 50, 4)
-    queries, calls = torch.randn(2, 1, 4), []
-    expected = block(queries, elements)
+class Adapter(torch.nn.Module):
+    """A layer beside another, whose weight it shows as its own, as adapters of large models do."""
+
+    def __init__(self, layer: torch.nn.Linear) -> None:
+        super().__init__()
+        self.layer, self.added = layer, torch.nn.Linear(layer.in_features, layer.out_features)
+        self.weight, self.bias = layer.weight, layer.bias
+
+    def forward(self, inputs):
+        return self.layer(inputs) + self.added(inputs)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in MultiheadAttentionBlock(4, 4, 4, num_heads=2).named_children()])
+@pytest.mark.parametrize("change", ["hook", "other forward", "replaced layer"])
+def test_a_block_with_hooks_or_replaced_layers_calls_its_layers(change, name):
+    torch.manual_seed(0)
+    elements = 3 * torch.randn(2, 50, 4)
+    pool = PicasoPool(4, num_templates=1, num_heads=2, order="absorb")
+    layer = pool.blocks[0].get_submodule(name)
+    before, forward = pool(elements), layer.forward
     if change == "hook":
-        block.query_map.register_forward_hook(lambda *inputs: calls.append(1))
-        assert_close(block(queries, elements), expected)
-        assert calls == [1]
+        layer.register_forward_hook(lambda module, inputs, output: output + inputs[0])
+    elif change == "other forward":
+        layer.forward = lambda inputs: forward(inputs) + inputs
+    elif isinstance(layer, torch.nn.Linear):
+        setattr(pool.blocks[0], name, Adapter(layer))
     else:
-        block.last_layer = torch.nn.Sequential(block.last_layer, torch.nn.Identity())
-        assert_close(block(queries, elements), expected)
+        pytest.skip("adapters are for linear layers")
+    absorbed, packed = pool(elements), pool(SetBatch.from_padded(elements))
+    pool.order = "project"  # calls every layer
+    projected = pool(elements)
+    assert not torch.allclose(projected, before, atol=1e-3)
+    assert_close(absorbed, projected)
+    assert_close(packed, projected)
+
+
+@pytest.mark.parametrize("layer", ["key_map", "value_map"])
+def test_a_set_cannot_be_read_in_parts_if_a_map_of_it_was_replaced(layer):
+    pool = PicasoPool(4, num_templates=1, num_heads=2)
+    setattr(pool.blocks[0], layer, Adapter(getattr(pool.blocks[0], layer)))
+    with pytest.raises(TypeError, match=r"must be nn\.Linear without hooks; one of them was replaced"):
+        stream(pool, torch.randn(50, 4))
 
 
 @pytest.mark.as_installed

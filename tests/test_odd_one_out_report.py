@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from picaset.cli import main
-from picaset.lab.experiments import experiment
+from picaset.lab.experiments import TABLES, experiment
 from picaset.lab.experiments.odd_one_out import ROWS, SEEDED, VARIANTS
-from picaset.lab.experiments.tables import TABLES
 from picaset.lab.networks.odd_one_out import ODD_FACES, OddOneOutNetwork, odd_faces_network
 from picaset.lab.reports.odd_faces import ScoredSet, draw_odd_faces, sample_scored_sets, stored_sets
 from picaset.lab.reports.odd_one_out import (

@@ -164,6 +164,15 @@ def test_an_interrupted_replacement_leaves_nothing_behind(tmp_path):
     assert (tmp_path / "notes").read_text() == "old"
 
 
+@pytest.mark.parametrize(("name", "reason"), [("folder", "Is a directory"), ("x" * 251, "File name too long")])
+def test_an_error_of_writing_names_the_file_that_was_asked_for(tmp_path, name, reason):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match=reason) as caught, atomic_write(tmp_path / name) as unfinished:
+        unfinished.write_text("new")
+    assert caught.value.filename == str(tmp_path / name)
+    assert os.listdir(tmp_path) == ["folder"]
+
+
 def test_two_threads_that_write_one_file_do_not_spoil_it(tmp_path):
     both = threading.Barrier(2)
 

@@ -15,8 +15,7 @@ from rich.console import Console
 import picaset
 from picaset.cli import main
 from picaset.figures import new_figure, write_figure
-from picaset.lab.experiments import EXPERIMENTS
-from picaset.lab.experiments.tables import TABLES, tables_named
+from picaset.lab.experiments import EXPERIMENTS, TABLES, tables_named
 from picaset.lab.reports import clustering
 from picaset.lab.reports.records import find_records, runs_named
 from picaset.lab.reports.reproduction import REPORTERS, all_tables, write_report
@@ -421,7 +420,7 @@ def test_a_table_prints_and_writes_itself():
     table.print(console)
     shown = console.export_text()
     assert all(text in shown for text in ("Title", "1.0", "paper 2.0", "A note."))
-    assert table.markdown() == "| name | value |\n|---|---|\n| a | **1.0** (paper 2.0) |\n"
+    assert table.markdown() == "| name | value |\n|---|---|\n| a | **1.0**<br>paper 2.0 |\n"
 
 
 def test_a_table_that_does_not_fit_is_printed_by_rows_and_no_number_is_cut():

@@ -13,8 +13,17 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from picaset import SetClassifier, SetMeanEmbedding, SetRegressor, SetStatistics, SetVocabulary
 from picaset.estimators import set_ensemble, set_estimators, set_inputs
-from picaset.estimators.set_ensemble import FEATURES, NETWORK, calibrate, fit_weights, log_loss, squared_error
+from picaset.estimators.set_ensemble import (
+    FEATURES,
+    NETWORK,
+    SetEnsemble,
+    calibrate,
+    fit_weights,
+    log_loss,
+    squared_error,
+)
 from picaset.estimators.set_estimators import split_folds, split_inner_folds
+from picaset.estimators.set_inputs import read_set_list
 
 TINY = {"dim": 4, "num_heads": 2, "max_iter": 2, "random_state": 0}
 NETWORKS = {**TINY, "method": "network", "num_networks": 2}
@@ -130,6 +139,23 @@ def test_calibration_recovers_the_scale_of_the_log_odds():
     scores = np.stack([-odds, odds], axis=1) * 10
     factor = calibrate(scores, targets, np.ones(4000), log_loss)[0]
     assert factor == pytest.approx(0.05, rel=0.1)
+
+
+def test_a_small_shift_of_many_means_is_found_best_by_the_linear_member():
+    bags, labels = shifted_bags(count=80, dim=30)
+    read = read_set_list([bag - 1.8 * label for bag, label in zip(bags, labels, strict=True)], caller="test")
+    ensemble = SetEnsemble("classification", 2).fit(
+        read,
+        labels,
+        folds=split_inner_folds(5, labels, None, 80, seed=0),
+        set_weights=None,
+        seed=0,
+        network_scores=None,
+        advance=lambda name: None,
+    )
+    losses = {name: entry["loss"] for name, entry in ensemble.report.items()}
+    assert losses.pop("linear") < min(losses[name] for name in FEATURES if name != "linear")
+    assert ensemble.weights["linear"] == max(ensemble.weights.values())
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
@@ -269,7 +295,7 @@ def test_a_class_whose_sets_all_have_weight_zero_is_never_predicted():
 
 @pytest.mark.as_installed
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of memory is measured on Linux only")
-def test_sets_in_files_of_a_million_rows_are_learned_in_bounded_memory(tmp_path):
+def test_sets_in_files_of_many_rows_are_learned_in_bounded_memory(tmp_path):
     generator = np.random.default_rng(0)
 
     def write(num_rows: int, index: int) -> Path:
@@ -280,12 +306,13 @@ def test_sets_in_files_of_a_million_rows_are_learned_in_bounded_memory(tmp_path)
 
     labels = np.arange(6) % 2
     small = [write(100, index) for index in range(6)]
-    sets = [*small[:4], write(10**6, 4), write(10**6, 5)]
+    many = 500_000
+    sets = [*small[:4], write(many, 4), write(many, 5)]
     # In a process of its own: the memory that other tests have left behind would count.
     with get_context("spawn").Pool(1) as pool:
         predicted, rise = pool.apply(learn_and_measure_memory, (small, sets, labels))
     assert predicted == labels.tolist()
-    both_sets_in_double_precision = 2 * 10**6 * 32 * 8
+    both_sets_in_double_precision = 2 * many * 32 * 8
     assert rise < 0.75 * both_sets_in_double_precision  # half of it, and the files themselves, which are mapped
 
 

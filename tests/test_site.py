@@ -64,8 +64,10 @@ def test_a_link_to_a_file_of_the_repository_points_to_its_place_on_the_site(page
 
 
 def test_shapes_of_a_docstring_keep_their_columns():
-    docstring = "Pool.\n\nShapes:\n    elements  (B, N)\n    returns   (B,)\n\nExample:\n    >>> 1\n    1\n"
-    expected = "Pool.\n\n**Shapes:**\n\n```text\nelements  (B, N)\nreturns   (B,)\n```\n\nExamples:\n    >>> 1\n    1\n"
+    docstring = "Shapes:\n    elements  (B, N)  along ``dim``\n    returns   (B,)\n\nExample:\n    >>> 1\n    1\n"
+    expected = (
+        "**Shapes:**\n\n```text\nelements  (B, N)  along dim\nreturns   (B,)\n```\n\nExamples:\n    >>> 1\n    1\n"
+    )
     assert docstrings.to_markdown(docstring) == expected
 
 
@@ -101,10 +103,28 @@ def test_the_first_five_guides_have_a_notebook():
     }  # fmt: skip
 
 
+def steps_of(workflow: Path) -> list[dict[str, Any]]:
+    return [step for job in yaml.safe_load(workflow.read_text())["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_action_of_a_workflow_is_pinned_by_its_commit(path: Path):
+    actions = [step["uses"] for step in steps_of(path) if "uses" in step]
+    assert [action for action in actions if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action)] == []
+
+
+def test_the_workflows_run_what_must_pass_before_a_change_lands():
+    commands = {
+        step["run"].removesuffix(" PYTHON=python") for path in WORKFLOWS for step in steps_of(path) if "run" in step
+    }
+    required = re.findall(r"^make \w+$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert required == ["make test", "make docs", "make run"]
+    assert set(required) <= commands
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_the_commands_of_a_workflow_are_targets_of_the_makefile(path: Path):
-    jobs = yaml.safe_load(path.read_text())["jobs"]
-    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    commands = [step["run"] for step in steps_of(path) if "run" in step]
     assert commands
     for command in commands:
         program, *arguments = shlex.split(command)

@@ -12,8 +12,7 @@ from torch.testing import assert_close
 from picaset.cli import main
 from picaset.figures import new_figure
 from picaset.lab.data.views import CATEGORIES
-from picaset.lab.experiments import experiment
-from picaset.lab.experiments.tables import TABLE_3
+from picaset.lab.experiments import TABLE_3, experiment
 from picaset.lab.experiments.viewpoints import ROWS
 from picaset.lab.reports.look import attend_to_toy, choose_views, draw_panel
 from picaset.lab.reports.records import Record

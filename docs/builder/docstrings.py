@@ -82,5 +82,6 @@ def reference(name: str) -> str:
 
 def code_of_shapes(match: re.Match[str]) -> str:
     """Return a section of shapes as preformatted text."""
-    lines = textwrap.indent("```text\n" + textwrap.dedent(match[2]).strip() + "\n```\n", match[1])
+    shapes = textwrap.dedent(match[2]).strip().replace("``", "")  # all of it is code
+    lines = textwrap.indent(f"```text\n{shapes}\n```\n", match[1])
     return f"{match[1]}**Shapes:**\n\n{lines}"

@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from notebooks import notebook_pages
 
 ROOT = Path(__file__).parent.parent.parent
+TABLE_ROW = re.compile(r"^\|.*", re.MULTILINE)
+DIGIT_GAP = re.compile(r"(?<=\d) (?=\d{3}\b)")
 LINK = re.compile(r"(\]\()(?!https?:|#)([^)#\s]+)")
 NOTEBOOK = re.compile(r"^(docs/notebooks/\w+)\.py$")
 PAGES_FROM_THE_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "README.md": "index.md"}
@@ -40,6 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links to files of the repository point to their place on the site."""
     markdown = markdown.replace(" ± ", "\u00a0±\u00a0")  # a number and its spread stay on one line
+    markdown = TABLE_ROW.sub(lambda row: DIGIT_GAP.sub("\u00a0", row[0]), markdown)  # and so do the digits of a number
     return LINK.sub(lambda match: match[1] + site_link(page.file.src_uri, match[2]), markdown)
 
 

@@ -62,8 +62,8 @@ shares = {
 
 # %%
 detector = SetAnomalyDetector(random_state=0).fit(shelves)
-print(detector.report_)
-print("in use:", detector.members_)
+for name, precision in detector.report_.items():
+    print(f"{name:12}average precision {precision:.2f}{', in use' * (name in detector.members_)}")
 shares["SetAnomalyDetector"] = np.mean(detector.find_odd(shelves) == np.array(truth))
 
 figure, axis = plt.subplots(figsize=(7, 2.4))

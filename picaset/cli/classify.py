@@ -1,7 +1,6 @@
 """``picaset classify``"""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from rich.table import Table as PrintedTable
 
 from picaset.checks import check_device
 from picaset.extras import require
+from picaset.files import can_be_folder
 from picaset.tables.table import read_table
 from picaset.terminal import Terminal, say
 from picaset.threads import SMALL, few_threads
@@ -72,7 +72,7 @@ class Classify:
         require("sklearn", extra="estimators", purpose="picaset classify")
         from threadpoolctl import threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
 
-        from picaset.tables.example_samples import example_samples
+        from picaset.tables.examples import example_samples
 
         table = example_samples() if self.file is None else read_table(self.file)
         size = table.num_rows * len(table.columns)
@@ -231,12 +231,6 @@ class Classify:
         for path in (self.rows, self.plot, self.save):
             if path is not None:
                 console.print(f"written: {path}")
-
-
-def can_be_folder(path: Path) -> bool:
-    """Return whether a folder exists and is writable, or could be made."""
-    existing = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
-    return existing.is_dir() and os.access(existing, os.W_OK)
 
 
 def load_model(folder: Path) -> Any:

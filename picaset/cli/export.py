@@ -12,7 +12,11 @@ from picaset.networks.onnx import export_onnx
 from picaset.pretrained import CLASSES, PretrainedNetwork, read_description
 from picaset.terminal import say
 
-DEFINING_NETWORKS = ("picaset.lab.tasks", "picaset.networks.element_scorer", "picaset.networks.set_predictor")
+DEFINING_NETWORKS = (
+    "picaset.lab.training.experiment",
+    "picaset.networks.element_scorer",
+    "picaset.networks.set_predictor",
+)
 """Modules whose import defines all networks, with those that they import themselves."""
 
 

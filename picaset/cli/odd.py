@@ -9,6 +9,7 @@ import tyro
 from rich.table import Table
 
 from picaset.extras import require
+from picaset.files import can_be_folder
 from picaset.tables.table import read_table
 from picaset.terminal import Terminal, say
 
@@ -63,12 +64,12 @@ class Odd:
             raise ValueError("give either a file or --example.")
         if self.scores is not None and (self.scores.suffix != ".csv" or not self.scores.parent.is_dir()):
             raise ValueError(f"--scores must be a .csv file in a folder that exists; got {self.scores}.")
-        if self.save is not None and self.save.is_file():
-            raise ValueError(f"--save must be a folder; {self.save} is a file.")
+        if self.save is not None and not can_be_folder(self.save):
+            raise ValueError(f"--save must be a folder that can be written to, or a new one; got {self.save}.")
         require("sklearn", extra="estimators", purpose="picaset odd")
         from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
         from picaset.estimators.suspicious_rows import find_suspicious_rows
-        from picaset.tables.example_shelves import example_shelves
+        from picaset.tables.examples import example_shelves
 
         table = example_shelves() if self.file is None else read_table(self.file)
         set_column = self.set or ("shelf" if self.example else None)

@@ -9,10 +9,9 @@ from typing import Annotated
 import tyro
 from rich.text import Text
 
-from picaset.lab.experiments.tables import tables_named
-from picaset.lab.reports.plugins import OTHERS
+from picaset.lab.experiments import tables_named
 from picaset.lab.reports.records import Record, committed_records, describe_origin
-from picaset.lab.reports.reproduction import choose_records, write_report
+from picaset.lab.reports.reproduction import OTHERS, choose_records, write_report
 from picaset.terminal import Terminal, say
 
 RUNS = Path("runs")

@@ -12,8 +12,7 @@ from picaset.cli.report import RUNS, warn, write_and_print
 from picaset.extras import require
 from picaset.files import atomic_write, create_folder
 from picaset.lab.data.folders import MissingDataError, use_data_root
-from picaset.lab.experiments import Profile, experiment
-from picaset.lab.experiments.tables import TABLES, tables_named
+from picaset.lab.experiments import TABLES, Profile, experiment, tables_named
 from picaset.lab.reports.clustering import baselines_file
 from picaset.lab.reports.records import HERE, committed_records, find_records
 from picaset.lab.reports.reproduction import find_reportable

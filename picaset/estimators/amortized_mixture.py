@@ -1,5 +1,6 @@
 """Gaussian mixtures of one or many sets of points, with the scikit-learn API."""
 
+import copy
 import math
 import os
 import warnings
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from picaset.checks import check_choice, check_positive
+from picaset.checks import check_choice, check_device, check_positive
 from picaset.estimators.base import FILE, check_parameters, check_usable, describe_estimator, read_estimator
 from picaset.estimators.batched_em import (
     Covariance,
@@ -44,6 +45,7 @@ from picaset.estimators.mixture_search import (
 from picaset.estimators.validation import (
     BaseEstimator,
     DensityMixin,
+    available_device,
     check_above_zero,
     check_is_fitted,
     check_random_state,
@@ -103,12 +105,14 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         missing: ``"error"`` raises an error if a value is NaN, ``"marginalize"`` integrates over such values.
         init: ``"k-means++"``, or ``"network"`` to add the proposals of a network trained on simulated mixtures, if
             there is one for this number of coordinates and components.
-        n_init: Number of initializations by k-means++; None takes 4, or 16 if both ``n_components`` and
+        n_init: Number of initializations by k-means++; None takes 6, or 16 if both ``n_components`` and
             ``covariance_type`` are given.
         max_components: Largest number of components that ``"auto"`` tries.
         max_iter: Maximum number of steps of expectation-maximization.
         tol: Gain in average log-likelihood per step below which the fit has converged.
         reg_covar: Added to every variance, relative to the variance of the column.
+        device: Device on which complete sets are searched for a mixture, such as ``"cuda"``. Sets with missing values,
+            ``fit_stream``, ``partial_fit`` and predictions are computed on the CPU.
         random_state: Seed, ``RandomState`` or None, as in scikit-learn.
 
     Attributes:
@@ -154,6 +158,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         max_iter: int = 100,
         tol: float = 3e-4,
         reg_covar: float = 1e-6,
+        device: Any = "cpu",
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -166,6 +171,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         self.max_iter = max_iter
         self.tol = tol
         self.reg_covar = reg_covar
+        self.device = device
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -332,6 +338,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         try:
             check_parameters(cls, parameters)
             mixture = cls(**parameters)
+            mixture.device = available_device(mixture.device)
             for name in LearnedMixture.__required_keys__:
                 value = learned[name]
                 setattr(mixture, name, np.array(value, dtype=float) if isinstance(value, list) else value)
@@ -355,6 +362,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         if self.n_init is not None:
             check_positive(caller=caller, n_init=self.n_init)
         check_above_zero(caller=caller, tol=self.tol, reg_covar=self.reg_covar)
+        check_device(self.device, caller=caller)
         if self.n_components == "auto":
             counts = tuple(range(1, self.max_components + 1))
         else:
@@ -400,6 +408,8 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
             weights.append(point_weights[order])
         if self.init == "network" and max(options.component_counts) > 1:
             proposer = find_proposer(dim_in=arrays[0].shape[1], num_components=max(options.component_counts))
+            if proposer is not None and torch.device(self.device).type != "cpu":
+                proposer = copy.deepcopy(proposer).to(self.device)  # the loaded one is shared
             options = replace(options, proposer=proposer)
         seed = draw_seed(self.random_state)
         results = dict[int, SearchResult]()
@@ -414,7 +424,8 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
                 members = [index for index in range(len(sets)) if sizes[index] == size and index not in incomplete]
                 if members:
                     size_options = with_at_most(options, size)
-                    results |= zip(members, search_arrays(sets, weights, members, size_options, seed), strict=True)
+                    found = search_arrays(sets, weights, members, size_options, seed, device=self.device)
+                    results |= zip(members, found, strict=True)
         ordered = [results[index] for index in range(len(sets))]
         for index, result in enumerate(ordered):
             best = result.candidates[0]
@@ -511,7 +522,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         return Frame(torch.as_tensor(mean)[None, None], torch.as_tensor(np.sqrt(variance))[None, None])
 
     def _standardized(self, frame: Frame) -> Mixtures:
-        """Return the mixture in a frame."""
+        """Return the mixture in the standardized coordinates of a frame."""
         scale = frame.scale[0]
         square = scale.square() if is_axis_aligned(self.covariance_type_) else scale.T * scale
         means = (torch.as_tensor(self.means_) - frame.shift[0]) / scale
@@ -592,14 +603,21 @@ def with_at_most(options: SearchOptions, size: int) -> SearchOptions:
 
 
 def search_arrays(
-    sets: list[Floats], weights: list[Floats], members: list[int], options: SearchOptions, seed: int
+    sets: list[Floats],
+    weights: list[Floats],
+    members: list[int],
+    options: SearchOptions,
+    seed: int,
+    *,
+    device: Any = "cpu",
 ) -> list[SearchResult]:
-    """Search for the best mixtures of some of the sets."""
-    sizes = torch.tensor([len(sets[index]) for index in members])
-    points = torch.as_tensor(np.concatenate([sets[index] for index in members]))
-    point_weights = torch.as_tensor(np.concatenate([weights[index] for index in members]))
+    """Search for the best mixtures of some of the sets on a device."""
+    sizes = torch.tensor([len(sets[index]) for index in members], device=device)
+    points = torch.as_tensor(np.concatenate([sets[index] for index in members]), device=device)
+    point_weights = torch.as_tensor(np.concatenate([weights[index] for index in members]), device=device)
     generator = torch.Generator().manual_seed(seed)
-    return search_mixtures(SetBatch(points, offsets_from_sizes(sizes)), point_weights, options, generator=generator)
+    batch = SetBatch(points, offsets_from_sizes(sizes))
+    return [result.on_cpu() for result in search_mixtures(batch, point_weights, options, generator=generator)]
 
 
 def search_incomplete(points: Floats, weights: Floats, options: SearchOptions, seed: int) -> SearchResult:

@@ -1,6 +1,7 @@
 """Search for the best Gaussian mixture of each set: number of components, covariance type, and local optimum.
 
-1. Start     Centres by k-means++, one sequence for all numbers of components, and optionally by a network.
+1. Start     Centres by k-means++, one sequence for all numbers of components, in the space of the columns and in
+             whitened space, and optionally by a network.
 2. Screen    A few steps of expectation-maximization in single precision on a sample, for every covariance type, number
              of components and start; the criterion of each is estimated.
 3. Fit       The best few candidates of each set take steps on all points, in double precision, until convergence.
@@ -27,7 +28,7 @@ from functools import cache
 from importlib import resources
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -38,6 +39,7 @@ from picaset.estimators.batched_em import (
     FitResult,
     Mixtures,
     Points,
+    cholesky,
     fit_mixtures,
     is_axis_aligned,
     m_step,
@@ -167,8 +169,8 @@ class SearchOptions:
     """Numbers of components to try, in ascending order."""
     noise: bool = False
     """Whether there is a uniform background."""
-    num_starts: int = 4
-    """Number of k-means++ sequences."""
+    num_starts: int = 6
+    """Number of k-means++ sequences; a third of them is drawn among the whitened points."""
     proposer: MixtureProposer | None = None
     """Network that proposes further starts."""
     num_fits: int = 3
@@ -224,6 +226,12 @@ class FittedMixture(NamedTuple):
         """Return a batch of this mixture alone."""
         return Mixtures(self.means[None, None], self.covariances[None, None], self.log_weights[None, None])
 
+    def on_cpu(self) -> "FittedMixture":
+        """Return the mixture in the memory of the CPU."""
+        return self._replace(
+            means=self.means.cpu(), covariances=self.covariances.cpu(), log_weights=self.log_weights.cpu()
+        )
+
     def in_units(
         self, shift: Float[Tensor, "1 D"], scale: Float[Tensor, "1 D"], log_volume: float | None = None
     ) -> "FittedMixture":
@@ -244,6 +252,10 @@ class SearchResult(NamedTuple):
 
     candidates: list[FittedMixture]
     criterion_by_count: dict[int, float]
+
+    def on_cpu(self) -> "SearchResult":
+        """Return the result with the mixtures in the memory of the CPU."""
+        return self._replace(candidates=[candidate.on_cpu() for candidate in self.candidates])
 
     @property
     def best_criterion(self) -> float:
@@ -338,8 +350,10 @@ def search_mixtures(
     sets: SetBatch, weights: Float[Tensor, " total"] | None, options: SearchOptions, *, generator: torch.Generator
 ) -> list[SearchResult]:
     """Search for a mixture of every set."""
-    uniforms = torch.rand(options.num_starts, max(options.component_counts), generator=generator, dtype=torch.float64)
-    ranks = torch.rand(SCREENING_POINTS, generator=generator, dtype=torch.float64)
+    sizes = ((options.num_starts, max(options.component_counts)), (SCREENING_POINTS,))
+    uniforms, ranks = (
+        torch.rand(size, generator=generator, dtype=torch.float64).to(sets.elements.device) for size in sizes
+    )
     weights = torch.ones_like(sets.elements[:, 0]) if weights is None else weights
     batch = sets.with_elements(torch.cat([sets.elements, weights[:, None]], dim=1))  # both are padded with zeros
     results = dict[int, SearchResult]()
@@ -438,7 +452,7 @@ def merged_candidates(
         points = features[is_axis_aligned(covariance)]
         num_features, num_points = points.features.shape[1:]
         for part in cached_parts(len(members), num_points, math.comb(count, 2) * count, num_features):
-            owners = torch.tensor(members[part])
+            owners = torch.tensor(members[part], device=totals.device)
             points_of_owner = points.of_sets(owners)
             best = (results[index].candidates[0].as_mixtures() for index in members[part])
             mixtures = Mixtures(*(torch.cat(parts) for parts in zip(*best, strict=True)))
@@ -474,8 +488,8 @@ def smallest_of_each(values: Float[Tensor, " C"], owners: Int[Tensor, " C"], num
     order = values.argsort(stable=True)
     order = order[owners[order].argsort(stable=True)]  # by owner, then by value
     sorted_owners = owners[order]
-    ranks = torch.arange(len(values)) - torch.searchsorted(sorted_owners, sorted_owners)
-    return torch.zeros(len(values), dtype=torch.bool).index_put((order,), ranks < number)
+    ranks = torch.arange(len(values), device=values.device) - torch.searchsorted(sorted_owners, sorted_owners)
+    return torch.zeros_like(values, dtype=torch.bool).index_put((order,), ranks < number)
 
 
 def cached_parts(num_sets: int, num_points: int, num_components: int, num_features: int) -> Iterator[slice]:
@@ -510,16 +524,16 @@ def screen(
     points, weights = sample_points(sets.points, sets.weights, ranks)
     sets = StandardizedSets(*(part.float() for part in (points, weights, *sets[2:])))
     centre_weights = sets.weights * ~distant_points(sets) if options.noise else sets.weights
-    centres = kmeans_plus_plus(sets.points, centre_weights, uniforms.float())
+    spaces = starting_spaces(sets.points, centre_weights, uniforms.float())
     features = {is_axis_aligned(covariance): sets.features(covariance) for covariance in options.covariances}
     candidates = list[Candidates]()
-    active, best = torch.arange(len(points)), torch.full((len(points),), torch.inf, dtype=torch.float64)
-    stale = torch.zeros(len(points), dtype=torch.long)  # numbers of components since the last improvement
-    previous = torch.full((len(points), len(options.covariances)), torch.inf, dtype=torch.float64)
+    active = torch.arange(len(points), device=points.device)
+    best = torch.full_like(active, torch.inf, dtype=torch.float64)
+    stale = torch.zeros_like(active)  # numbers of components since the last improvement
+    previous = best[:, None].repeat(1, len(options.covariances))
     hopeful = torch.ones_like(previous, dtype=torch.bool)
     for count in options.component_counts:
-        starts = starting_centres(sets, centres, centre_weights, count, options)
-        assigned = assign(sets.points, starts, sets.weights, centre_weights > 0)
+        assigned = assigned_starts(sets, spaces, centre_weights, count, options)
         if not options.noise:
             assigned = assigned[:, :, :count]
         values, background = torch.full_like(previous, torch.inf), torch.zeros_like(previous)
@@ -536,7 +550,7 @@ def screen(
             if options.noise:
                 background[rows, column] = mixtures.log_weights[:, :, -1].exp().amax(dim=1).double()
             for start in range(criterion.shape[1]):
-                index = torch.full((len(rows), 1), start)
+                index = torch.full_like(rows[:, None], start)
                 candidates.append(Candidates(model, active[rows] + first, mixtures.select(index), criterion[:, start]))
         lowest = values.amin(dim=1)
         # A background that holds many points may hide whole clusters; then the gain of a component says little about
@@ -551,8 +565,9 @@ def screen(
             break
         if len(kept) < len(active):
             sets, features = sets.of_sets(kept), {key: part.of_sets(kept) for key, part in features.items()}
-            active, best, stale, previous, hopeful, centres, centre_weights = (
-                part[kept] for part in (active, best, stale, previous, hopeful, centres, centre_weights)
+            spaces = [StartingSpace(*(part[kept] for part in space)) for space in spaces]
+            active, best, stale, previous, hopeful, centre_weights = (
+                part[kept] for part in (active, best, stale, previous, hopeful, centre_weights)
             )
     return candidates
 
@@ -576,7 +591,7 @@ def can_catch_up(
         num_parameters((kind, count + 1), dim, noise=False) - num_parameters((kind, count), dim, noise=False)
         for kind in options.covariances
     ]
-    slack = torch.tensor(parameters) * totals.double().log()[:, None]
+    slack = totals.new_tensor(parameters, dtype=torch.float64) * totals.double().log()[:, None]
     gains = (previous - values).clamp(min=0) * (options.component_counts[-1] - count)
     return (values - best[:, None] <= gains + slack) | values.isinf() | previous.isinf()
 
@@ -596,21 +611,56 @@ def improve_starts(
     return starts, criterion
 
 
-def starting_centres(
+class StartingSpace(NamedTuple):
+    """Points in a space in which distances are measured, and sequences of centres drawn there."""
+
+    points: Float[Tensor, "B N D"]
+    centres: Float[Tensor, "B S K D"]
+
+
+def starting_spaces(
+    points: Float[Tensor, "B N D"], weights: Float[Tensor, "B N"], uniforms: Float[Tensor, "S K"]
+) -> list[StartingSpace]:
+    """Draw two thirds of the sequences of centres among the points, the others among the whitened points.
+
+    k-means cuts long clusters that lie side by side across. Whitening with the covariance of all points shortens the
+    common direction.
+    """
+    number = len(uniforms) // 3 if points.shape[2] > 1 else 0
+    plain, others = uniforms.tensor_split([len(uniforms) - number])
+    spaces = [StartingSpace(points, kmeans_plus_plus(points, weights, plain))]
+    if number > 0:
+        whitened = whiten(points, weights)
+        spaces.append(StartingSpace(whitened, kmeans_plus_plus(whitened, weights, others)))
+    return spaces
+
+
+def whiten(points: Float[Tensor, "B N D"], weights: Float[Tensor, "B N"]) -> Float[Tensor, "B N D"]:
+    """Transform points so that their covariance is the identity."""
+    shares = (weights / weights.sum(dim=1, keepdim=True))[..., None]
+    centred = points - (shares * points).sum(dim=1, keepdim=True)
+    covariances = (shares * centred).transpose(1, 2) @ centred
+    covariances.diagonal(dim1=1, dim2=2).add_(SCREENING_MIN_VARIANCE)
+    columns, factors = points.transpose(1, 2), cholesky(covariances)
+    whitened = cast(Tensor, torch.linalg.solve_triangular(factors, columns, upper=False))  # pyright: ignore[reportUnknownMemberType]
+    return whitened.transpose(1, 2)
+
+
+def assigned_starts(
     sets: StandardizedSets,
-    centres: Float[Tensor, "B S K D"],
+    spaces: list[StartingSpace],
     weights: Float[Tensor, "B N"],
     count: int,
     options: SearchOptions,
-) -> Float[Tensor, "B s k D"]:
-    """Return centres for ``count`` components: those of k-means, and those that the network proposes."""
+) -> Float[Tensor, "B s L N"]:
+    """Assign the points to ``count`` centres: those of k-means in every space, and those that the network proposes."""
     if count == 1:
-        return centres[:, :1, :1]
-    centres = move_centres(sets.points, centres[:, :, :count], weights)
-    if options.proposer is None:
-        return centres
-    proposals = options.proposer.propose_canonical(sets.points, sets.weights > 0, count).means
-    return torch.cat([centres, proposals.unflatten(0, (len(centres), -1))], dim=1)
+        return assign(sets.points, spaces[0].centres[:, :1, :1], sets.weights, weights > 0)
+    starts = [(points, move_centres(points, centres[:, :, :count], weights)) for points, centres in spaces]
+    if options.proposer is not None:
+        proposals = options.proposer.propose_canonical(sets.points, sets.weights > 0, count).means
+        starts.append((sets.points, proposals.reshape(len(sets.points), -1, *proposals.shape[1:])))
+    return torch.cat([assign(points, centres, sets.weights, weights > 0) for points, centres in starts], dim=1)
 
 
 def move_centres(
@@ -702,7 +752,7 @@ def sample_points(
     if points.shape[1] <= size:
         return points, weights
     cumulative = weights.cumsum(dim=1)
-    strata = (torch.arange(size) + ranks) / size  # stratified, so that few points are drawn twice
+    strata = (torch.arange(size, device=ranks.device) + ranks) / size  # stratified, so that few points are drawn twice
     indices = torch.searchsorted(cumulative, strata * cumulative[:, -1:], right=True)
     indices = torch.minimum(indices, (cumulative < cumulative[:, -1:]).sum(dim=1, keepdim=True))
     sample = points.gather(1, indices[..., None].expand(-1, -1, points.shape[2]))

@@ -4,6 +4,7 @@
     forest        random forest on the same statistics
     svm           support vector machine with an RBF kernel on the same statistics
     kernel        support vector machine (ridge regression) on the random features of the set kernel
+    linear        ridge classifier or regression on the mean of each set
     words         extremely randomized trees on the vocabulary of each set
     network       set networks, trained by the caller; one for each fold
 
@@ -30,6 +31,7 @@ from picaset.estimators.validation import (
     MultiOutputRegressor,
     RandomForestClassifier,
     RandomForestRegressor,
+    RidgeClassifierCV,
     RidgeCV,
     StandardScaler,
     clone,
@@ -58,10 +60,13 @@ FEATURES = {
     "forest": "statistics",
     "svm": "statistics",
     "kernel": "embedding",
+    "linear": "means",
     "words": "vocabulary",
 }
 """Features of each member."""
 NETWORK = "network"
+PENALTIES = np.logspace(-1, 5, 13)
+"""Penalties among which the linear member chooses by leave-one-out, for standardized features."""
 
 
 @dataclass
@@ -102,6 +107,7 @@ class SetEnsemble:
         """
         self.transformers = {
             "statistics": SetStatistics().fit_list(read),
+            "means": SetStatistics(("mean",)).fit_list(read),
             "embedding": SetMeanEmbedding(random_state=seed).fit_list(read),
             "vocabulary": SetVocabulary(random_state=seed).fit_list(read),
         }
@@ -132,7 +138,7 @@ class SetEnsemble:
         return self
 
     def find_judged(self, targets: NDArray[Any], folds: Folds) -> NDArray[np.bool_]:
-        """Return whether each set is in a test part, with a class that the training part has, (B,)."""
+        """Return a mask (B,) of the sets that are in the test part of a fold whose training part has their class."""
         judged = np.zeros(len(targets), dtype=np.bool_)
         for training, test in folds:
             judged[test] = True if self.kind == "regression" else np.isin(targets[test], targets[training])
@@ -203,6 +209,7 @@ def build_members(kind: Kind, widths: Mapping[str, int], *, seed: int) -> dict[s
             "forest": RandomForestClassifier(NUM_TREES, random_state=seed),
             "svm": make_pipeline(StandardScaler(), SVC()),
             "kernel": make_pipeline(StandardScaler(), SVC()),
+            "linear": make_pipeline(StandardScaler(), RidgeClassifierCV(PENALTIES)),
             "words": ExtraTreesClassifier(NUM_TREES, random_state=seed),
         }
     num_trees = max(round(REGRESSION_SHARE * NUM_TREES), 1)
@@ -212,6 +219,7 @@ def build_members(kind: Kind, widths: Mapping[str, int], *, seed: int) -> dict[s
         "forest": RandomForestRegressor(num_trees, max_features=statistics, random_state=seed),
         "svm": make_pipeline(StandardScaler(), MultiOutputRegressor(SVR())),
         "kernel": make_pipeline(StandardScaler(with_std=False), RidgeCV(np.logspace(-4, 2, 13))),
+        "linear": make_pipeline(StandardScaler(), RidgeCV(PENALTIES)),
         "words": ExtraTreesRegressor(num_trees, max_features=words, random_state=seed),
     }
 
@@ -263,7 +271,7 @@ def squared_error(scores: Floats, targets: NDArray[Any], weights: Floats) -> tup
 
 
 def calibrate(scores: Floats, targets: NDArray[Any], weights: Floats, loss: Objective) -> Floats:
-    """Return a positive factor of the scores and what is added to each column, (1 + C,) (Platt 1999)."""
+    """Fit a positive slope of the scores and an intercept for each class, (1 + C,) (Platt scaling, 1999)."""
     scale = float((scores - scores.mean(axis=1, keepdims=True)).std() if scores.shape[1] > 1 else scores.std()) or 1.0
 
     def objective(parameters: Floats) -> tuple[float, Floats]:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from picaset.checks import has_device
 from picaset.estimators.set_inputs import read_set_list
 from picaset.extras import require
 from picaset.files import describe_value
@@ -29,6 +30,7 @@ KFold: Any = from_scikit_learn("sklearn.model_selection", "KFold")
 MultiOutputRegressor: Any = from_scikit_learn("sklearn.multioutput", "MultiOutputRegressor")
 RandomForestClassifier: Any = from_scikit_learn("sklearn.ensemble", "RandomForestClassifier")
 RandomForestRegressor: Any = from_scikit_learn("sklearn.ensemble", "RandomForestRegressor")
+RidgeClassifierCV: Any = from_scikit_learn("sklearn.linear_model", "RidgeClassifierCV")
 RidgeCV: Any = from_scikit_learn("sklearn.linear_model", "RidgeCV")
 StandardScaler: Any = from_scikit_learn("sklearn.preprocessing", "StandardScaler")
 StratifiedGroupKFold: Any = from_scikit_learn("sklearn.model_selection", "StratifiedGroupKFold")
@@ -68,11 +70,7 @@ def available_device(device: Any) -> Any:
         torch.device(device)
     except (RuntimeError, TypeError):
         raise ValueError(f"device must be one of PyTorch, such as 'cpu'; got {describe_value(device)}") from None
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError):
-        return "cpu"
-    return device
+    return device if has_device(device) else "cpu"
 
 
 @contextmanager

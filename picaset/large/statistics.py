@@ -200,24 +200,25 @@ class ChunkOfAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         queries, keys, values, mask, mean, log = ctx.saved_tensors
-        grad_mean = grad_outputs[0].contiguous()
-        if values is None:
-            grad_keys = torch.empty_like(keys) if ctx.needs_input_grad[1] else None
-            part = None if grad_keys is None else grad_keys[:, 0]
-            grad_queries = backward_in_chunks(
-                queries[:, 0], keys[:, 0], mask, mean[:, 0], log[:, 0], grad_mean[:, 0], part, accumulate=False
-            )
-            return grad_queries[:, None], grad_keys, None, None, None, None
-        # Not the backward pass of the blocked kernel, which exists on the CPU alone.
-        weights = (queries @ keys.transpose(2, 3)).sub_(log[..., None])
-        if mask is not None:
-            weights += cast(Tensor, additive_mask(mask[:, None, None, :], weights))
-        weights.exp_()
-        grad_scores = grad_mean @ values.transpose(2, 3)
-        grad_scores.sub_((grad_mean * mean).sum(dim=-1, keepdim=True)).mul_(weights)
-        grad_keys = grad_scores.transpose(2, 3) @ queries if ctx.needs_input_grad[1] else None
-        grad_values = weights.transpose(2, 3) @ grad_mean if ctx.needs_input_grad[2] else None
-        return grad_scores @ keys, grad_keys, grad_values, None, None, None
+        with without_autocast(queries):
+            grad_mean = grad_outputs[0].contiguous()
+            if values is None:
+                grad_keys = torch.empty_like(keys) if ctx.needs_input_grad[1] else None
+                part = None if grad_keys is None else grad_keys[:, 0]
+                grad_queries = backward_in_chunks(
+                    queries[:, 0], keys[:, 0], mask, mean[:, 0], log[:, 0], grad_mean[:, 0], part, accumulate=False
+                )
+                return grad_queries[:, None], grad_keys, None, None, None, None
+            # Not the backward pass of the blocked kernel, which exists on the CPU alone.
+            weights = (queries @ keys.transpose(2, 3)).sub_(log[..., None])
+            if mask is not None:
+                weights += cast(Tensor, additive_mask(mask[:, None, None, :], weights))
+            weights.exp_()
+            grad_scores = grad_mean @ values.transpose(2, 3)
+            grad_scores.sub_((grad_mean * mean).sum(dim=-1, keepdim=True)).mul_(weights)
+            grad_keys = grad_scores.transpose(2, 3) @ queries if ctx.needs_input_grad[1] else None
+            grad_values = weights.transpose(2, 3) @ grad_mean if ctx.needs_input_grad[2] else None
+            return grad_scores @ keys, grad_keys, grad_values, None, None, None
 
 
 def double(tensor: Tensor) -> Tensor:

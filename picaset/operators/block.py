@@ -39,7 +39,7 @@ from picaset.operators.attention import (
 from picaset.operators.base import read_set, write_set
 from picaset.operators.fused import Form as FusedForm
 from picaset.operators.fused import attend_in_steps
-from picaset.operators.set_norm import build_norm, normalize
+from picaset.operators.set_norm import SetNorm
 from picaset.operators.state import AttentionState, Presence, upcast_half, without_autocast
 from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
@@ -169,6 +169,8 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         ``num_queries=None`` means one query per element; ``order`` overrides the cheapest order.
         """
         order = order or self.cheapest_order(num_queries=num_queries, num_steps=num_steps)
+        if order == "absorb" and not (is_linear(self.key_map) and is_linear(self.value_map)):
+            order = "project"
         return view_set(
             self.normalized(elements, mask),
             mask,
@@ -240,9 +242,8 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         """
         if self.clean or requires_plain_equation() or (mask is not None and mask.requires_grad):
             return False
-        for layer in self._modules.values():
-            hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks  # pyright: ignore
-            if hooks or type(layer) not in (nn.Linear, nn.LayerNorm, nn.Identity):
+        for layer in cast(dict[str, nn.Module], self._modules).values():
+            if type(layer) not in (nn.Linear, nn.LayerNorm, nn.Identity) or has_hooks(layer):
                 return False
         return True
 
@@ -268,7 +269,11 @@ class MultiheadAttentionBlock(PretrainedNetwork):
     def absorbed(self, elements: Tensor, mask: Tensor | None) -> AbsorbedSet:
         """Return a set for evaluation in the absorbed order."""
         view = self.view(elements, mask, num_queries=1, order="absorb")
-        assert isinstance(view, AbsorbedSet)
+        if not isinstance(view, AbsorbedSet):
+            raise TypeError(
+                "MultiheadAttentionBlock: a set is read in parts by the weights of key_map and value_map, so they must "
+                "be nn.Linear without hooks; one of them was replaced or has hooks. Merge an adapter into its weights."
+            )
         return view
 
     def combine(
@@ -295,6 +300,17 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         return normalize(self.last_norm, residual_input + last if self.residual else last, mask)
 
 
+def has_hooks(layer: nn.Module) -> bool:
+    """Whether a call of the layer does more than its class, such as pruning, or moving weights between devices."""
+    hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks  # pyright: ignore
+    return bool(hooks) or "forward" in layer.__dict__  # pyright: ignore[reportUnknownArgumentType]
+
+
+def is_linear(layer: nn.Module) -> bool:
+    """Whether the output of a layer is determined by its weight and bias, which the absorbed order reads."""
+    return type(layer).forward is nn.Linear.forward and not has_hooks(layer)
+
+
 def check_queries(block: MultiheadAttentionBlock, queries: Tensor, elements: Tensor) -> None:
     if queries.dtype != elements.dtype and not torch.is_autocast_enabled(queries.device.type):
         raise TypeError(
@@ -306,3 +322,23 @@ def check_queries(block: MultiheadAttentionBlock, queries: Tensor, elements: Ten
             f"MultiheadAttentionBlock: queries must have shape (B, K, {block.dim_queries}) with "
             f"B = {elements.shape[0]}, the number of sets; got {tuple(queries.shape)}."
         )
+
+
+def build_norm(norm: object, dim: int) -> nn.Module:
+    """Return the norm of an option: layer norm for True and ``"layer"``, :class:`SetNorm` for ``"set"``, or none."""
+    return SetNorm(dim) if norm == "set" else nn.LayerNorm(dim) if norm else nn.Identity()
+
+
+def normalize(
+    norm: nn.Module, elements: Float[Tensor, "B N D"], mask: Shaped[Tensor, "B N"] | None
+) -> Float[Tensor, "B N D"]:
+    """Apply a norm; only set norm needs to know which elements are present."""
+    if isinstance(norm, SetNorm):
+        return norm(elements, mask)
+    if (
+        isinstance(norm, nn.LayerNorm)
+        and elements.dtype != norm.weight.dtype
+        and not torch.is_autocast_enabled(elements.device.type)
+    ):
+        return norm(elements.to(norm.weight.dtype)).to(elements.dtype)  # elements of half precision, upcast to sum them
+    return norm(elements)

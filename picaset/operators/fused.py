@@ -21,6 +21,7 @@ Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features 
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -41,8 +42,9 @@ from picaset.operators.attention import (
     weight_by_head,
 )
 from picaset.operators.buckets import present_rows, split_into_buckets
-from picaset.operators.state import Presence, upcast_half, without_autocast
+from picaset.operators.state import Presence, backward_without_autocast, upcast_half, without_autocast
 from picaset.sets import SetBatch
+from picaset.threads import few_threads
 
 EPSILON = 1e-5
 """Constant in the layer norms of a block."""
@@ -114,9 +116,25 @@ def attend_in_steps(
         elif needs_gradient:
             output = cast(Any, AttendInSteps).apply(form, order, queries, values, mask, offsets, *parameters)
         else:
-            output = forward_steps(queries, sets_of(values, mask, offsets, order), parameters, form)[-1]
+            with threads_for(queries, values, offsets, form):
+                output = forward_steps(queries, sets_of(values, mask, offsets, order), parameters, form)[-1]
     count = queries.shape[1]
     return output.view(output.shape[0] // count, count, output.shape[1]).to(dtype)
+
+
+SMALL_STEP = 2**22
+"""Number of multiplications in a step up to which one thread is as fast as two, and does not wait for another."""
+
+
+def threads_for(
+    queries: Tensor, elements: Tensor, offsets: Tensor | None, form: Form
+) -> AbstractContextManager[object]:
+    """Return a context in which small problems use one thread; compiled code, as it traces a pass, chooses itself."""
+    if torch.compiler.is_compiling():
+        return nullcontext()
+    sets = elements.shape[0] if offsets is None else len(offsets) - 1
+    maps, scores = sets * 2 * queries.shape[2] * (queries.shape[2] + elements.shape[-1]), 2 * elements.numel()
+    return few_threads(queries.shape[1] * (maps + form.num_heads * scores), small=SMALL_STEP)
 
 
 PROJECTED_PER_QUERY = 2
@@ -212,7 +230,7 @@ class PaddedSets:
         return kernels.softmax_mean(folded, self.elements, self.mask, store=False, offsets=self.offsets)
 
     def pull_back(self, folded: Tensor, statistics: Tensor, mean: Tensor, grad_mean: Tensor, need: bool) -> Tensor:
-        """Return the gradient of the folded queries, (B, M, E); that of the elements is kept if there is ``need``."""
+        """Return the gradient of the folded queries, (B, M, E); with ``need``, store that of the elements."""
         folded = folded.expand(self.num_sets, -1, -1)
         if statistics.dim() == 3:
             products = torch.bmm(grad_mean, self.elements.transpose(1, 2))
@@ -345,7 +363,7 @@ Pairs = dict[str, list[tuple[Tensor, Tensor]]]
 
 
 class AbsorbedAttention:
-    """The heads of each step from the elements themselves, and their backward pass."""
+    """Attention to the elements themselves, without projecting the set, and its backward pass."""
 
     num_saved = 4
     """Number of tensors of a step that ``attend`` returns for the backward pass."""
@@ -365,7 +383,7 @@ class AbsorbedAttention:
         """Remove from the saved tensors what ``begin`` returned."""
 
     def attend(self, scaled: Tensor) -> tuple[Tensor, ...]:
-        """Return what the backward pass needs of scaled queries (R, D), or those of one set; the heads come last."""
+        """Attend with scaled queries, (R, D) or for one set; return what the backward pass saves, and the heads."""
         sets, count, dim = self.sets, self.count, self.value_bias.shape[0]
         queries_by_head = scaled.view(-1, self.num_heads, dim // self.num_heads).transpose(0, 1)
         folded = fold(torch.bmm(queries_by_head, self.key_weight), scaled.shape[0] // count, count)
@@ -383,11 +401,12 @@ class AbsorbedAttention:
         sets, width = self.sets, self.value_bias.shape[0] // self.num_heads
         statistics, mean, folded = kept
         if sets.nonempty is not None:
-            grad = (grad.view(sets.num_sets, -1) * sets.nonempty[:, None]).view(grad.shape)
+            by_set = grad.view(sets.num_sets, self.count * grad.shape[1])
+            grad = (by_set * sets.nonempty[:, None]).view(grad.shape)
         grad_by_head = grad.view(-1, self.num_heads, width).transpose(0, 1)  # (H, R, d)
         grad_mean = fold(torch.bmm(grad_by_head, self.value_weight), sets.num_sets, self.count)
         grad_folded = sets.pull_back(folded, statistics, mean, grad_mean, need_elements)  # (B, M, E)
-        grad_folded = grad_folded.sum(dim=0, keepdim=True) if scaled.shape[0] < grad.shape[0] else grad_folded
+        grad_folded = grad_folded.sum(dim=0, keepdim=True) if scaled.shape[0] != grad.shape[0] else grad_folded
         grad_absorbed = unfold(grad_folded, self.num_heads)  # (H, R, E)
         pairs["value_map"].append((grad_by_head, unfold(mean, self.num_heads)))
         pairs["key_map"].append((scaled.view(-1, self.num_heads, width).transpose(0, 1), grad_absorbed))
@@ -450,7 +469,7 @@ class ProjectedAttention:
         else:
             self.grads = grads
         grad_queries = grad_queries.transpose(1, 2)
-        if scaled.shape[0] < grad.shape[0]:
+        if scaled.shape[0] != grad.shape[0]:
             grad_queries = grad_queries.sum(dim=0)
         return grad_queries.reshape(scaled.shape)
 
@@ -572,7 +591,7 @@ def backward_steps(
         if not form.residual:
             before_norm = heads if not form.paper else inner if form.feed_forward else output
         rows = stack[-1] if step else queries.reshape(-1, queries.shape[2])
-        shared = rows.shape[0] < heads.shape[0]
+        shared = rows.shape[0] != heads.shape[0]
 
         if form.feed_forward:
             grad = norm_backward("last_norm", grad, summed, mean2, deviation2) if form.norm else grad
@@ -626,7 +645,8 @@ class AttendInSteps(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Any:
         form, order, queries, elements, mask, offsets, *parameters = inputs
-        saved = forward_steps(queries, sets_of(elements, mask, offsets, order), parameters, form)
+        with threads_for(queries, elements, offsets, form):
+            saved = forward_steps(queries, sets_of(elements, mask, offsets, order), parameters, form)
         ctx.form, ctx.order = form, order
         ctx.save_for_backward(queries, elements, mask, offsets, *parameters, *saved)
         return saved[-1]
@@ -638,12 +658,14 @@ class AttendInSteps(torch.autograd.Function):
         parameters, saved = rest[:count], rest[count:]
         need = ctx.needs_input_grad
         needed = (need[2], need[3], *need[6:])
-        if torch.is_grad_enabled():  # the gradient itself will be differentiated
-            output = plain_rows(queries, elements, mask, offsets, parameters, ctx.form)
-            grads = differentiable_gradients(output, (queries, elements, *parameters), needed, grad_outputs[0])
-        else:
-            grad, sets = grad_outputs[0].contiguous(), sets_of(elements, mask, offsets, ctx.order)
-            grads = gradients(grad, queries, sets, parameters, saved, ctx.form, need[3])
+        with backward_without_autocast(queries):
+            if torch.is_grad_enabled():  # the gradient itself will be differentiated
+                output = plain_rows(queries, elements, mask, offsets, parameters, ctx.form)
+                grads = differentiable_gradients(output, (queries, elements, *parameters), needed, grad_outputs[0])
+            else:
+                grad, sets = grad_outputs[0].contiguous(), sets_of(elements, mask, offsets, ctx.order)
+                with threads_for(queries, elements, offsets, ctx.form):
+                    grads = gradients(grad, queries, sets, parameters, saved, ctx.form, need[3])
         grads = [grad if use else None for grad, use in zip(grads, needed, strict=True)]
         return None, None, *grads[:2], None, None, *grads[2:]
 
@@ -688,7 +710,7 @@ def steps(
     queries: Tensor, elements: Tensor, mask: Tensor | None, offsets: Tensor | None, parameters: Any, *form: Any
 ) -> list[Tensor]:
     """Return the saved tensors of all steps, of which the last is the result: the operator ``picaset::steps``."""
-    with torch.no_grad():
+    with torch.no_grad(), threads_for(queries, elements, offsets, Form(*form)):
         return forward_steps(queries, sets_of(elements, mask, offsets), parameters, Form(*form))
 
 
@@ -704,7 +726,7 @@ def steps_backward(
 ) -> list[Tensor]:
     """Return the gradients of queries, elements and parameters: the operator ``picaset::steps_backward``."""
     *values, need = form
-    with torch.no_grad():
+    with torch.no_grad(), without_autocast(queries), threads_for(queries, elements, offsets, Form(*values)):
         return gradients(grad, queries, sets_of(elements, mask, offsets), parameters, saved, Form(*values), need)
 
 

@@ -52,23 +52,3 @@ class SetNorm(nn.Module):
         normed = deviations * (variance + EPSILON).rsqrt() * upcast_half(self.weight) + upcast_half(self.bias)
         normed = normed if mask is None else normed.masked_fill(counts == 0, 0.0)
         return normed.to(elements.dtype)
-
-
-def build_norm(norm: object, dim: int) -> nn.Module:
-    """Return the norm of an option: layer norm for True and ``"layer"``, :class:`SetNorm` for ``"set"``, or none."""
-    return SetNorm(dim) if norm == "set" else nn.LayerNorm(dim) if norm else nn.Identity()
-
-
-def normalize(
-    norm: nn.Module, elements: Float[Tensor, "B N D"], mask: Shaped[Tensor, "B N"] | None
-) -> Float[Tensor, "B N D"]:
-    """Apply a norm; only set norm needs to know which elements are present."""
-    if isinstance(norm, SetNorm):
-        return norm(elements, mask)
-    if (
-        isinstance(norm, nn.LayerNorm)
-        and elements.dtype != norm.weight.dtype
-        and not torch.is_autocast_enabled(elements.device.type)
-    ):
-        return norm(elements.to(norm.weight.dtype)).to(elements.dtype)  # elements of half precision, upcast to sum them
-    return norm(elements)

@@ -64,6 +64,16 @@ def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
+def backward_without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
+    """Like ``without_autocast``, for a backward pass.
+
+    A trace reads the state of autocast where the forward pass was, which had disabled it, so there it is not asked.
+    """
+    if torch.compiler.is_compiling() and tensor.device.type != "meta":
+        return torch.autocast(tensor.device.type, enabled=False)
+    return without_autocast(tensor)
+
+
 class AttentionState(NamedTuple):
     """Softmax statistics of a set, or of a part of it, for each set, head and query.
 

@@ -410,6 +410,8 @@ def numbers_from_text(values: NDArray[Any], *, decimal_comma: bool = False) -> t
                 numbers[index] = float(value.replace(",", ".") if decimal_comma else value)
             except ValueError:
                 return None, ""
+            if "_" in value:
+                return None, ""
     return numbers, example
 
 
@@ -426,4 +428,4 @@ def is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return True
+    return "_" not in text  # Python reads 2021_03 as 202103

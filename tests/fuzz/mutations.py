@@ -1,6 +1,7 @@
 """Hostile changes of valid files; a change depends on its random generator alone."""
 
 import json
+import os
 import struct
 from pathlib import Path
 from random import Random
@@ -190,7 +191,7 @@ def mutate_bytes(content: bytes, random: Random) -> bytes:
 
 
 def write_files(folder: Path, files: Files, random: Random, outside: Path) -> None:
-    """Write the files; rarely one of them is missing, a folder, or a symbolic link, and rarely a folder is a link."""
+    """Write the files; rarely one is missing, a folder, a pipe or a symbolic link, and rarely a folder is a link."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -199,7 +200,9 @@ def write_files(folder: Path, files: Files, random: Random, outside: Path) -> No
             continue
         if chance < 0.006:
             path.mkdir()
-        elif chance < 0.010:
+        elif chance < 0.008:
+            os.mkfifo(path)  # one that nobody writes to: to open it would take forever
+        elif chance < 0.012:
             path.symlink_to(outside / random.choice(["file", "folder", "absent"]))
         else:
             path.write_bytes(content)

@@ -1,11 +1,13 @@
 """Run a target on mutated files, and count what becomes of them."""
 
 import contextlib
+import functools
 import io
 import json
 import os
 import resource
 import selectors
+import shutil
 import signal
 import sys
 import tempfile
@@ -17,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import IO, Any
+from unittest import mock
 
 from picaset import cli
 from picaset.terminal import CONTROL
@@ -74,10 +77,14 @@ class RefusedError(ValueError):
 
 def command(*arguments: object) -> None:
     """Run a command of picaset in this process; a defect of it is raised, where the program would print a traceback."""
-    code = cli.run([str(argument) for argument in arguments])
+    with mock.patch.object(cli, "parse", parse_once):
+        code = cli.run(tuple(map(str, arguments)))
     if code:
         raise RefusedError(f"exit code {code}")
 
+
+parse_once = functools.cache(cli.parse)
+"""To parse the arguments takes longer than many a command; a command with its arguments does not change."""
 
 way = ""
 """The command, or another way to use the files, of the present input."""
@@ -127,8 +134,8 @@ def run_input(target: Target, variants: list[Files], number: int, seed: int) -> 
     global watching
     choose_way("")
     random = Random(f"{target.name} {seed} {number}")
-    with tempfile.TemporaryDirectory(dir=os.environ.get("PICASET_FUZZ")) as place:
-        folder, outside = Path(place) / "given", Path(place) / "outside"
+    with input_folder() as place:
+        folder, outside = place / "given", place / "outside"
         folder.mkdir()
         (outside / "folder").mkdir(parents=True)
         (outside / "file").write_text("{}")
@@ -165,6 +172,19 @@ def run_input(target: Target, variants: list[Files], number: int, seed: int) -> 
             elif TRACEBACK in text:
                 outcome, details = "traceback", text
         return Result(outcome, way, details)
+
+
+@contextlib.contextmanager
+def input_folder() -> Generator[Path]:
+    """Make an empty folder for an input, in a worker always the same one, so that commands have the same arguments."""
+    if "PICASET_FUZZ" not in os.environ:
+        with tempfile.TemporaryDirectory() as place:
+            yield Path(place)
+        return
+    place = Path(os.environ["PICASET_FUZZ"]) / "input"
+    shutil.rmtree(place, ignore_errors=True)  # an earlier worker may have been killed
+    place.mkdir()
+    yield place
 
 
 TRACEBACK = "Traceback (most recent call last)"

@@ -3,11 +3,10 @@
 from dataclasses import replace
 from functools import partial
 
-from picaset.lab.experiments.profiles import Builder, build, builders
 from picaset.lab.tasks.clustering import NETWORK, Clustering
 from picaset.lab.tasks.mixture_proposals import NETWORK as PROPOSER
 from picaset.lab.tasks.mixture_proposals import MixtureProposals
-from picaset.lab.training.experiment import Experiment, Training
+from picaset.lab.training.experiment import Builder, Experiment, Training, build, builders
 
 ROWS = {
     "deepset-mean": NETWORK.replace(encoder="elementwise", pool="mean"),

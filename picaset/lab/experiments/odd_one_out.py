@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from picaset.lab.experiments.profiles import builders
 from picaset.lab.tasks.odd_one_out import NETWORK, OddOneOut
-from picaset.lab.training.experiment import Training
+from picaset.lab.training.experiment import Training, builders
 
 ROWS = {
     "set-transformer": NETWORK.replace(pool="attention", num_templates=4, num_decoder_blocks=1),

@@ -7,12 +7,11 @@
 from dataclasses import replace
 from typing import get_args
 
-from picaset.lab.experiments.profiles import builders
 from picaset.lab.networks.image_stems import PIXELS_PER_PLACE
 from picaset.lab.networks.scene_decoders import AttentionDecoder, CascadeDecoder, DescentDecoder, SlotDecoder
 from picaset.lab.tasks.scene_loss import Objective
 from picaset.lab.tasks.scenes import NETWORK, SceneObjects
-from picaset.lab.training.experiment import Training
+from picaset.lab.training.experiment import Training, builders
 from picaset.pretrained import ModuleConfig
 
 DIM = 64

@@ -15,11 +15,10 @@ from functools import partial
 from typing import Any
 
 from picaset.lab.experiments import clustering, odd_one_out, viewpoints
-from picaset.lab.experiments.profiles import Builder, Sizing, build, builders
 from picaset.lab.tasks.clustering import NETWORK, Clustering
 from picaset.lab.tasks.odd_one_out import OddOneOut
 from picaset.lab.tasks.viewpoints import Viewpoints
-from picaset.lab.training.experiment import Experiment, Training
+from picaset.lab.training.experiment import Builder, Experiment, Sizing, Training, build, builders
 
 CLUSTERING_POOLS = {
     name: Clustering(network=clustering.OURS.replace(**arguments))

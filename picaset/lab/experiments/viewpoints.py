@@ -12,12 +12,11 @@ from picaset.lab.data.crops import Augmentation
 from picaset.lab.data.folders import data_root
 from picaset.lab.data.small_norb import has_small_norb
 from picaset.lab.data.views import Split
-from picaset.lab.experiments.profiles import Builder, build
 from picaset.lab.networks.bag_classifier import BagClassifier
 from picaset.lab.networks.capsules import SMALL_SIZES, CapsuleNetwork
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.viewpoints import BAG, CLASSES, PB3, Data, Viewpoints
-from picaset.lab.training.experiment import Experiment, Training
+from picaset.lab.training.experiment import Builder, Experiment, Training, build
 from picaset.networks.set_networks import DeepSets, SetTransformer
 from picaset.pretrained import ModuleConfig
 

@@ -113,7 +113,7 @@ def compare(records: Sequence[Record], claim: Claim) -> Difference | None:
     return Difference.between(*groups) if all(groups) else None
 
 
-VERDICT_COLUMN = 5
+VERDICT_COLUMN = 1
 VERDICTS = {
     "holds": ("holds", "hold"),
     "does not hold": ("does not hold", "do not hold"),
@@ -123,7 +123,7 @@ VERDICTS = {
 
 
 def claims_table(records: Sequence[Record]) -> Table | None:
-    """Build the table of claims: published gain, measured gain with its interval, budget and verdict.
+    """Build the table of claims: verdict, published gain, measured gain with its interval, and budget.
 
     Return None if no claim has runs of both experiments.
     """
@@ -135,16 +135,16 @@ def claims_table(records: Sequence[Record]) -> Table | None:
         published = f"{claim.published:+.{digits}f}" if claim.published else "no number"
         difference = compare(records, claim)
         if difference is None:
-            cells = ["no runs yet", "", "", "undecided"]
+            verdict, *cells = "undecided", "no runs yet", "", ""
         else:
             training = runs_for(records, claim.better, claim.profile)[0].experiment.training
             budget = f"{group_digits(training.steps)} x {training.batch_size}"
             counts = " and ".join(map(str, dict.fromkeys(difference.runs)))
-            cells = [difference.format(digits), counts, budget, describe_verdict(difference, claim)]
-        rows.append([Cell(text) for text in (claim.text, published, *cells)])
+            verdict, cells = describe_verdict(difference, claim), [difference.format(digits), counts, budget]
+        rows.append([Cell(text) for text in (claim.text, verdict, published, *cells)])
     return Table(
         "Claims, measurements and verdicts",
-        ["claim", "published gain", "measured gain", "seeds", "steps x batch", "verdict"],
+        ["claim", "verdict", "published gain", "measured gain", "seeds", "steps x batch"],
         rows,
         [
             "Measured: difference of the means over seeds, with Welch's 95 % interval. A claim holds if the interval "

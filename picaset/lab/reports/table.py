@@ -94,7 +94,7 @@ def styled(cell: Cell, *, before: str, after: str = "") -> Text:
 def to_markdown(cell: Cell) -> str:
     measured = escape_markdown(cell.measured)
     text = f"**{measured}**" if cell.best else measured
-    return f"{text} ({escape_markdown(cell.published)})" if cell.published else text
+    return f"{text}<br>{escape_markdown(cell.published)}" if cell.published else text
 
 
 def escape_markdown(text: str) -> str:

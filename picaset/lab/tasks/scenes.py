@@ -18,13 +18,12 @@ from torch import Tensor, nn
 from picaset.lab.data.clevr import read_clevr
 from picaset.lab.data.folders import cache_folder, data_folder
 from picaset.lab.data.scenes import VECTOR_DIM, Scenes, to_vectors
-from picaset.lab.data.shuffling import batch_indices
 from picaset.lab.data.traced_scenes import load_traced_scenes
 from picaset.lab.networks.scene_decoders import CascadeDecoder
 from picaset.lab.networks.scene_network import SceneNetwork
 from picaset.lab.tasks.scene_loss import Objective, scene_loss
 from picaset.lab.tasks.scene_scores import by_steps, milliseconds_per_image, precisions, predict, shown_attention
-from picaset.lab.tasks.task import Task
+from picaset.lab.tasks.task import Task, batch_indices
 from picaset.pretrained import ModuleConfig
 
 ScenePart = Literal["train", "validation", "test"]

@@ -2,11 +2,15 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
+from picaset.lab.data.gaussian_mixtures import seeded_generator
 from picaset.pretrained import CLASSES, ModuleConfig, PretrainedNetwork
 
 PLUGIN_TASKS: dict[str, type["Task"]] = {}
@@ -91,3 +95,19 @@ def network_settings(
     arguments = {names.get(key, key): value for key, value in settings.items() if key not in fields}
     kept = {key: value for key, value in settings.items() if key in fields}
     return kept | {"network": network.replace(**arguments).to_json()}
+
+
+def batch_indices(step: int, *, seed: int, num_examples: int, total: int) -> Int[Tensor, " B"]:
+    """Return the indices of the examples of a step; every epoch visits all examples in a new random order.
+
+    A function of the step, so that a resumed run sees the same batches.
+    """
+    positions = torch.arange(step * num_examples, (step + 1) * num_examples)
+    epochs = range(int(positions[0]) // total, int(positions[-1]) // total + 1)
+    order = torch.cat([epoch_order(seed, epoch, total) for epoch in epochs])
+    return order[positions - epochs[0] * total]
+
+
+@lru_cache(maxsize=4)
+def epoch_order(seed: int, epoch: int, total: int) -> Int[Tensor, " N"]:
+    return torch.randperm(total, generator=seeded_generator(seed, epoch, total))

@@ -17,13 +17,12 @@ from torch.nn.functional import cross_entropy
 from picaset.lab.data.crops import Augmentation, Normalization, augment, centre_crops, normalize_images, patches
 from picaset.lab.data.folders import data_root
 from picaset.lab.data.gaussian_mixtures import seeded_generator
-from picaset.lab.data.shuffling import batch_indices
 from picaset.lab.data.small_norb import load_small_norb
 from picaset.lab.data.toys import load_toys
 from picaset.lab.data.views import CATEGORIES, Split, Views
 from picaset.lab.networks.capsules import SMALL_SIZES, CapsuleNetwork, spread_loss
 from picaset.lab.networks.view_classifier import ViewClassifier
-from picaset.lab.tasks.task import Task
+from picaset.lab.tasks.task import Task, batch_indices
 from picaset.lab.tasks.viewpoint_scores import Look, accuracies, accuracy_on_centre_crops, examples
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 from picaset.pretrained import ModuleConfig

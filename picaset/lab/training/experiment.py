@@ -1,13 +1,37 @@
-"""Experiments: a task and its training, as JSON files that are checked when they are read."""
+"""Experiments: a task and its training, as JSON files that are checked when they are read.
 
+A named experiment comes in several profiles:
+
+    smoke    the same code path in seconds; the tests train these
+    quick    minutes on two cores
+    paper    the published setting
+    study    the controlled study of ``lab/experiments/study.py``, and Table 2 with the published budget
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from picaset.files import check_known, check_name, describe_value, from_json, read_json, to_json
-from picaset.lab.tasks import TASKS, kind_of
+from picaset.lab.tasks.clustering import Clustering
+from picaset.lab.tasks.mixture_proposals import MixtureProposals
+from picaset.lab.tasks.odd_one_out import OddOneOut
 from picaset.lab.tasks.plugins import UnknownTask, find_plugin_task
+from picaset.lab.tasks.scenes import SceneObjects
 from picaset.lab.tasks.task import Task
+from picaset.lab.tasks.viewpoints import Viewpoints
+
+TASKS: dict[str, type[Task]] = {
+    "clustering": Clustering,
+    "mixture-proposals": MixtureProposals,
+    "odd-one-out": OddOneOut,
+    "scenes": SceneObjects,
+    "viewpoints": Viewpoints,
+}
+"""Tasks by their names in ``config.json``."""
+
 
 FORMAT = "picaset-experiment"
 FORMAT_VERSION = 2
@@ -150,3 +174,32 @@ def upgraded(task: type[Task], settings: dict[str, Any], *, where: str) -> dict[
         return task.upgrade(settings)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{where}, task: {error}") from None
+
+
+def kind_of(task: Task) -> str:
+    """Return the name of a task in ``config.json``; ``module:class`` if it is defined outside the package."""
+    if isinstance(task, UnknownTask):
+        return task.kind
+    own = next((name for name, kind in TASKS.items() if isinstance(task, kind)), None)
+    return own or f"{type(task).__module__}:{type(task).__qualname__}"
+
+
+Profile = Literal["smoke", "quick", "paper", "study"]
+Builder = Callable[[str, int], Experiment]
+"""From a profile and a seed to an experiment."""
+AnyTask = TypeVar("AnyTask", bound=Task)
+Sizing = Callable[[AnyTask, int], tuple[AnyTask, Training]]
+"""From a task and a seed to the task in the size of a profile, and its training."""
+
+
+def builders(prefix: str, tasks: Mapping[str, AnyTask], profiles: Mapping[str, Sizing[AnyTask]]) -> dict[str, Builder]:
+    """Return the experiments of a table by name, ``prefix-row``."""
+    return {f"{prefix}-{row}": partial(build, f"{prefix}-{row}", task, profiles) for row, task in tasks.items()}
+
+
+def build(name: str, task: AnyTask, profiles: Mapping[str, Sizing[AnyTask]], profile: str, seed: int) -> Experiment:
+    """Return a task in the size of a profile as an experiment."""
+    if profile not in profiles:
+        raise ValueError(f"{name} has no profile {profile!r}; profiles are {', '.join(profiles)}.")
+    sized, training = profiles[profile](task, seed)
+    return Experiment(name=name, profile=profile, task=sized, training=training)

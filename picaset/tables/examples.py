@@ -1,8 +1,10 @@
-"""An example of sets with anomalous elements: books on shelves, where each shelf has its own topic.
+"""Example tables: books on shelves, of which one is misplaced, and water samples, of which some are polluted.
 
 A book is a point with three features. The books of a shelf lie close to one line through the origin, the topic of the
 shelf; a misplaced book lies close to the line of another topic. Its features have the same distribution as those of
 the other books, and so has its distance from the centre: only the rest of the shelf reveals it.
+
+A water sample is a set of particles with a label; one particle of a kind makes a sample polluted.
 """
 
 from pathlib import Path
@@ -52,3 +54,18 @@ def example_shelves(num_shelves: int = 120, *, seed: int = 0) -> Table:
         {"shelf": names.astype(object), **columns, "belongs": belongs.astype(object)},
         row_locations(0, len(features)),
     )
+
+
+def example_samples(num_samples: int = 60, *, seed: int = 0) -> Table:
+    """Return a table of particles with their sample and the state of the sample, clean or polluted."""
+    generator = np.random.default_rng(seed)
+    sizes = generator.integers(6, 16, size=num_samples)
+    particles = [generator.normal(size=(size, 3)) for size in sizes]
+    for sample in particles[1::2]:
+        sample[generator.integers(len(sample))] += [4.0, -4.0, 0.0]
+    features = np.round(np.concatenate(particles), 3)
+    names = np.repeat([f"sample {index + 1}" for index in range(num_samples)], sizes).astype(object)
+    states = np.repeat(["polluted" if index % 2 else "clean" for index in range(num_samples)], sizes).astype(object)
+    columns = {name: features[:, index] for index, name in enumerate(("size", "density", "colour"))}
+    path = Path("the example")
+    return Table(path, {"sample": names, "state": states, **columns}, row_locations(0, len(features)))
