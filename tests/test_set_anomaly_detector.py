@@ -227,6 +227,25 @@ def test_the_network_is_trained_where_statistics_do_not_suffice_and_used_only_if
     assert np.array_equal(SetAnomalyDetector.load(tmp_path).score_elements(sets), used.score_elements(sets))
 
 
+def test_the_network_of_the_default_does_not_learn_from_what_the_statistics_suspect(monkeypatch):
+    generator = np.random.default_rng(0)
+    sets = list(generator.normal(size=(40, 6, 2)))
+    for elements in sets[::5]:
+        elements[4] += 30
+    learned = list[np.ndarray]()
+
+    def keep_sets(detector, standardized, _labels, *, seed):
+        learned.extend(elements * detector.scale_ + detector.mean_ for elements in standardized)
+        train(detector, standardized, _labels, seed=seed)
+
+    train = SetAnomalyDetector._train_network
+    monkeypatch.setattr(set_anomaly_detector, "SUFFICIENT", 1.1)
+    monkeypatch.setattr(SetAnomalyDetector, "_train_network", keep_sets)
+    SetAnomalyDetector(dim=8, max_iter=1, random_state=0).fit(sets)
+    assert [elements.shape for elements in learned] == [(5, 2)] * 30
+    assert np.concatenate(learned).max() < 10
+
+
 @pytest.mark.parametrize("method", ["mahalanobis", "density", "lof", "forest"])
 def test_a_statistic_can_be_chosen_saved_and_read_back(method, tmp_path):
     sets = training_sets()[:3]
