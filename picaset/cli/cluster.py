@@ -63,8 +63,7 @@ class Cluster:
     parameters: Path | None = None
     """Write the mixtures to this .json or .csv file."""
     plot: Path | None = None
-    """Draw points and components to this .png, .svg or .pdf file; of many columns, the two that separate best, of one a
-    histogram with the density."""
+    """Draw points and components to this .png, .svg or .pdf file: two columns, or a histogram of a single one."""
     compare: bool = False
     """Also fit scikit-learn's GaussianMixture with ten initializations, and compare."""
     drop_missing: bool = False
