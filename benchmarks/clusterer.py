@@ -20,7 +20,8 @@ Gaussians, whose number is given; log-likelihood per point. torchgmm is compared
     python -m benchmarks.clusterer --record /tmp/quick.json --groups 4 --dimensions 2       # a quick look
 
 Every finished part is added to the record, with its commit; parts of another commit are not continued unless
---mix-commits is given. Settings of the library were chosen on groups with other seeds.
+--mix-commits is given. Ours and the other methods are parts of their own, so that a change of ours does not need the
+others again. Settings of the library were chosen on groups with other seeds.
 """
 
 import argparse
@@ -29,6 +30,8 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +121,8 @@ def search_scikit_learn(points: np.ndarray) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def measure_column(kind: str, dim: int, count: int) -> list[dict[str, Any]]:
-    """Return one row for each method."""
+def measure_ours(kind: str, dim: int, count: int) -> list[dict[str, Any]]:
+    """Return the row of our method."""
     groups = draw_groups(kind, dim, count)
     sets = [points for points, _ in groups]
     estimator = AmortizedMixture(noise=kind == "noisy", random_state=0)
@@ -127,12 +130,19 @@ def measure_column(kind: str, dim: int, count: int) -> list[dict[str, Any]]:
     began = time.process_time()
     mixtures = estimator.fit_many(sets)
     seconds = time.process_time() - began
-    labels = {"ours": [mixture.predict(points) for mixture, points in zip(mixtures, sets, strict=True)]}
-    times = {"ours": seconds}
-    searches = [search_scikit_learn(points) for points in sets]
+    labels = [mixture.predict(points) for mixture, points in zip(mixtures, sets, strict=True)]
+    return [quality_row(kind, dim, groups, "ours", labels, seconds)]
+
+
+def measure_others(kind: str, dim: int, count: int) -> list[dict[str, Any]]:
+    """Return one row for each of the other methods."""
+    groups = draw_groups(kind, dim, count)
+    sets = [points for points, _ in groups]
+    rows, searches = list[dict[str, Any]](), [search_scikit_learn(points) for points in sets]
     for name, key in (("scikit-learn, full", "full"), ("scikit-learn, all types", "all")):
-        labels[name] = [search[key] for search in searches]
-        times[name] = float(sum(search[f"{key} time"] for search in searches))
+        labels = [search[key] for search in searches]
+        seconds = float(sum(search[f"{key} time"] for search in searches))
+        rows.append(quality_row(kind, dim, groups, name, labels, seconds))
     peers: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         "HDBSCAN": lambda points: HDBSCAN(min_cluster_size=10, copy=True).fit_predict(points),
         "BayesianGaussianMixture": lambda points: BayesianGaussianMixture(
@@ -141,15 +151,18 @@ def measure_column(kind: str, dim: int, count: int) -> list[dict[str, Any]]:
     }
     for name, peer in peers.items():
         began = time.process_time()
-        labels[name] = [peer(points) for points in sets]
-        times[name] = time.process_time() - began
-    return [
-        {
-            "table": "quality", "kind": kind, "dimensions": dim, "groups": count, "method": name,
-            **quality(groups, found), "milliseconds": 1e3 * times[name] / count,
-        }
-        for name, found in labels.items()
-    ]  # fmt: skip
+        labels = [peer(points) for points in sets]
+        rows.append(quality_row(kind, dim, groups, name, labels, time.process_time() - began))
+    return rows
+
+
+def quality_row(
+    kind: str, dim: int, groups: Sequence[Group], method: str, labels: Sequence[np.ndarray], seconds: float
+) -> dict[str, Any]:
+    return {
+        "table": "quality", "kind": kind, "dimensions": dim, "groups": len(groups), "method": method,
+        **quality(groups, labels), "milliseconds": 1e3 * seconds / len(groups),
+    }  # fmt: skip
 
 
 def quality(groups: Sequence[Group], found: Sequence[np.ndarray]) -> dict[str, float]:
@@ -209,6 +222,28 @@ def measure_tables() -> list[dict[str, Any]]:
     return rows
 
 
+def measure_optima() -> list[dict[str, Any]]:
+    """Return the BIC and ARI of full covariances on breast cancer, by the number of components and the search."""
+    points, classes = load_breast_cancer(return_X_y=True)
+    points = (points - points.mean(axis=0)) / points.std(axis=0)
+    rows = list[dict[str, Any]]()
+    for count in (2, 3, 4):
+        fits = {
+            "ours": AmortizedMixture(count, covariance_type="full", random_state=0),
+            "scikit-learn, 1 start": GaussianMixture(count, random_state=0),
+            "scikit-learn, 20 random starts": GaussianMixture(
+                count, n_init=20, init_params="random_from_data", random_state=0
+            ),
+        }
+        for method, mixture in fits.items():
+            mixture.fit(points)
+            ari = float(adjusted_rand_score(classes, mixture.predict(points)))
+            rows.append(
+                {"table": "optima", "number": count, "method": method, "bic": float(mixture.bic(points)), "ari": ari}
+            )
+    return rows
+
+
 def measure_starts(count: int = 200) -> list[dict[str, Any]]:
     """Return the log-likelihood and processor time of initializations, with four spherical components."""
     sets = [points.double().numpy() for batch, _ in benchmark_sets(count) for points in batch]
@@ -231,15 +266,14 @@ def measure_starts(count: int = 200) -> list[dict[str, Any]]:
     for number in (1, 10):
         peer = GaussianMixture(4, covariance_type="spherical", n_init=number, random_state=0)
         add(f"scikit-learn, {number}", lambda peer=peer: [clone(peer).fit(points) for points in sets])
-    return rows + measure_torchgmm([points.astype(np.float32) for points in sets])
+    return rows
 
 
-def measure_torchgmm(sets: Sequence[np.ndarray]) -> list[dict[str, Any]]:
-    """Return the log-likelihood and processor time of torchgmm, or no row if it is not installed."""
-    try:
-        from torchgmm.bayes import GaussianMixture as TorchMixture
-    except ImportError:
-        return []
+def measure_torchgmm(count: int = 200) -> list[dict[str, Any]]:
+    """Return the log-likelihood and processor time of torchgmm on the same sets."""
+    from torchgmm.bayes import GaussianMixture as TorchMixture
+
+    sets = [points.float().numpy() for batch, _ in benchmark_sets(count) for points in batch]
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     options = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     scores, began = list[float](), time.process_time()
@@ -263,15 +297,15 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # scikit-learn warns about convergence, ours about the largest number tried
+    columns = [(kind, dim, arguments.groups) for dim in arguments.dimensions for kind in KINDS]
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "tables": measure_tables,
+        "optima": measure_optima,
         "starts": measure_starts,
-        **{f"speed {dim}": lambda dim=dim: measure_speed(arguments.many, dim) for dim in SPEED_DIMENSIONS},
-        **{
-            f"{kind} {dim}": lambda kind=kind, dim=dim: measure_column(kind, dim, arguments.groups)
-            for dim in arguments.dimensions
-            for kind in KINDS
-        },
+        **({"starts, torchgmm": measure_torchgmm} if find_spec("torchgmm") else {}),
+        **{f"{kind} {dim}, ours": partial(measure_ours, kind, dim, count) for kind, dim, count in columns},
+        **{f"{kind} {dim}, others": partial(measure_others, kind, dim, count) for kind, dim, count in columns},
+        **{f"speed {dim}": partial(measure_speed, arguments.many, dim) for dim in SPEED_DIMENSIONS},
     }
     run = describe_run("clusterer", {})  # once, because the checked out commit may change during a long run
     with threadpool_limits(1):

@@ -30,12 +30,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def quality_columns(parts: dict[str, list[Row]]) -> dict[tuple[str, int], Column]:
     """Return the measured columns in the order of the tables."""
-    names = [(kind, dim) for kind in KINDS for dim in DIMENSIONS]
-    return {
-        (kind, dim): {row["method"]: row for row in parts[f"{kind} {dim}"]}
-        for kind, dim in names
-        if f"{kind} {dim}" in parts
-    }
+    columns = dict[tuple[str, int], Column]()
+    for kind in KINDS:
+        for dim in DIMENSIONS:
+            names = [f"{kind} {dim}, {part}" for part in ("ours", "others")]
+            columns[kind, dim] = {row["method"]: row for name in names for row in parts.get(name, [])}
+    return columns
 
 
 def share_error(row: Row) -> float:
@@ -71,6 +71,7 @@ def faster(columns: dict[tuple[str, int], Column]) -> str:
 
 def quality_tables(parts: dict[str, list[Row]]) -> str:
     columns = quality_columns(parts)
+    complete = {case: column for case, column in columns.items() if all(name in column for name in METHODS)}
     measures: list[tuple[str, str, int, Callable[[Row], float] | None]] = [
         ("Adjusted Rand index (ARI), mean", "ari", 3, lambda row: row["ari_error"]),
         ("Share of groups with the right number of clusters", "right_number", 2, share_error),
@@ -79,14 +80,15 @@ def quality_tables(parts: dict[str, list[Row]]) -> str:
     texts = list[str]()
     for title, key, digits, error in measures:
         rows = [
-            [kind, dim, *(f"{column[name][key]:.{digits}f}" for name in METHODS)]
+            [kind, dim, *(f"{column[name][key]:.{digits}f}" if name in column else "" for name in METHODS)]
             for (kind, dim), column in columns.items()
+            if column
         ]
         texts += [f"{title}:", table(["clusters", "columns", *METHODS], rows)]
-        texts.append(faster(columns) if error is None else comparison(columns, key, error))
-    missing = [f"{kind} {dim}" for kind in KINDS for dim in DIMENSIONS if (kind, dim) not in columns]
+        texts.append(faster(complete) if error is None else comparison(complete, key, error))
+    missing = [f"{kind} in {dim}" for kind, dim in columns if (kind, dim) not in complete]
     if missing:
-        texts.append(f"Not in the record yet: {', '.join(missing)}.")
+        texts.append(f"Not all methods are in the record yet: {', '.join(missing)}.")
     return "\n\n".join(texts)
 
 
@@ -95,10 +97,12 @@ def speed_table(parts: dict[str, list[Row]]) -> str:
     rows = [row for part in ("speed 2", "speed 10") for row in parts.get(part, [])]
     times = {(row["dimensions"], row["groups"], row["method"]): f"{row['milliseconds']:.1f}" for row in rows}
     cases = sorted({case[:2] for case in times})
-    return table(
+    missing = [part for part in ("speed 2", "speed 10") if part not in parts]
+    text = table(
         ["columns", "groups", *methods],
         [[dim, groups, *(times.get((dim, groups, name), "") for name in methods)] for dim, groups in cases],
     )
+    return f"{text}\n\nNot in the record yet: {', '.join(missing)}." if missing else text
 
 
 def real_table(parts: dict[str, list[Row]]) -> str:
@@ -114,10 +118,23 @@ def real_table(parts: dict[str, list[Row]]) -> str:
     return table(["", "", *names], rows)
 
 
+def optima_table(parts: dict[str, list[Row]]) -> str:
+    methods = ["ours", "scikit-learn, 1 start", "scikit-learn, 20 random starts"]
+    by_number = dict[int, dict[str, Row]]()
+    for row in parts["optima"]:
+        by_number.setdefault(row["number"], {})[row["method"]] = row
+    rows = [
+        [number, measure, *(f"{rows[name][key]:{form}}" for name in methods)]
+        for number, rows in by_number.items()
+        for measure, key, form in (("BIC", "bic", ".0f"), ("ARI", "ari", ".2f"))
+    ]
+    return table(["components", "", *methods], rows)
+
+
 def starts_table(parts: dict[str, list[Row]]) -> str:
     rows = [
         [*row["method"].rsplit(", ", 1), f"{row['log_likelihood']:.3f}", f"{row['milliseconds']:.1f}"]
-        for row in parts["starts"]
+        for row in [*parts["starts"], *parts.get("starts, torchgmm", [])]
     ]
     return table(["initialization", "starts", "log-likelihood", "ms"], rows)
 
@@ -125,7 +142,10 @@ def starts_table(parts: dict[str, list[Row]]) -> str:
 def build_tables() -> dict[str, str]:
     """Return the text between the markers of each name."""
     parts = json.loads(RECORD.read_text())["parts"]
-    builders = {"quality": quality_tables, "speed": speed_table, "real": real_table, "starts": starts_table}
+    builders = {
+        "quality": quality_tables, "speed": speed_table, "real": real_table, "optima": optima_table,
+        "starts": starts_table,
+    }  # fmt: skip
     return {name: build(parts) for name, build in builders.items()}
 
 

@@ -27,6 +27,7 @@ from typing import (
     Any,
     Literal,
     NotRequired,
+    TextIO,
     TypeVar,
     Union,
     cast,
@@ -198,6 +199,11 @@ def atomic_write(path: Path) -> Generator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def open_output(path: Path) -> TextIO:
+    """Open a text file for a table: UTF-8 in every locale; half of a character, which JSON may hold, is escaped."""
+    return path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
 
 
 Settings = TypeVar("Settings")

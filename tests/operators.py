@@ -457,3 +457,21 @@ OPERATORS = [
 def obeying(law: str) -> list[Case]:
     """Return the operators to which a law applies."""
     return [case for case in OPERATORS if law not in case.exempt]
+
+
+CODE_PATHS = {
+    "blocks and encoders": (
+        "MultiheadAttentionBlock authors with norm", "Elementwise", "SelfAttention",
+        "InducedSelfAttention with set norm and clean residuals", "Canonicalize",
+    ),
+    "pools": (
+        "MeanPool", "SumPool", "MaxPool", "GatedAttentionPool with several templates", "FeaturewiseAttentionPool",
+        "JanossyPool order 2", "SortPool", "AttentionPool", "PicasoPool projecting", "PicasoPool absorbing",
+    ),
+    "cascades": (
+        "PicasoPool with separate steps", "MixingPicasoPool", "GeneralizedPicaso elements",
+        "SoftKMeans of points competing", "SoftKMeans of clusters competing", "em_step diagonal", "SlotAttention",
+    ),
+    "networks": ("DeepSets", "SetTransformer", "Picaso"),
+}  # fmt: skip
+"""One case of every operator and of every code path, by name; the other cases leave out or exchange a layer."""

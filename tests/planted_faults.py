@@ -122,6 +122,10 @@ FAULTS = [
         "test_hostile.py::test_a_link_in_a_run_directory_is_refused_and_what_it_leads_to_is_not_touched",
     ),
     Fault(
+        "a pipe or a device is read", "files.py", "    if not stat.S_ISREG(path.stat().st_mode):\n", "    if False:\n",
+        "test_hostile_tables.py::test_a_device_in_the_place_of_a_file_is_not_read",
+    ),
+    Fault(
         "pixels are not counted", "lab/data/folders.py",
         "            if image.width * image.height > MAX_PIXELS:\n", "            if False:\n",
         "test_hostile.py::test_an_image_is_refused_by_its_number_of_pixels_before_it_is_decoded",

@@ -298,6 +298,20 @@ def test_a_label_touches_its_tilted_ellipse(tmp_path, monkeypatch):
     assert normal[1] > 0
 
 
+@pytest.mark.parametrize("place", [(48.8606, 2.3376), (562_286.0, 5_406_645.0)], ids=["degrees", "metres"])
+def test_coordinates_at_the_axes_are_written_out(place, tmp_path, monkeypatch):
+    figure = new_figure(6, 6)
+    monkeypatch.setattr(mixture_plot, "new_figure", lambda width, height: figure)
+    points = np.array(place) + 1e-5 * place[0] * np.random.default_rng(0).standard_normal((50, 2))
+    panel = Panel("", points, np.zeros(50, int), points.mean(axis=0)[None], np.cov(points.T)[None], np.ones(1))
+    draw_mixtures([panel], ["x", "y"], tmp_path / "places.png")
+    (axis,) = figure.axes
+    for values, lines, centre in zip(points.T, (axis.xaxis, axis.yaxis), place, strict=True):
+        labels = [float(label.get_text()) for label in lines.get_ticklabels()]
+        assert lines.get_offset_text().get_text() == ""
+        assert np.abs(np.array(labels) - centre).max() < 10 * values.std()
+
+
 def test_constant_columns_and_single_rows_have_no_invented_deviation(tmp_path, capsys):
     path = tmp_path / "points.csv"
     path.write_text("s,x,y\n" + "".join(f"a,{index},7\n" for index in range(20)) + "b,5,7\nc,6,7\nc,8,7\n")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from picaset import DeepSets, MeanPool, Picaso, PicasoPool, SetTransformer
-from picaset.cli import COMMANDS, main
+from picaset.cli import COMMANDS, main, summary
 from picaset.lab.experiments import EXPERIMENTS, TABLES, experiment
 from picaset.networks.mixture_proposer import MixtureProposer
 
@@ -31,6 +31,26 @@ def test_every_command_has_examples_in_its_help(capsys):
         shown = re.sub(r"[\s│]+", " ", capsys.readouterr().out)  # long lines are broken, inside a frame
         assert all(example in shown for example in EXAMPLES[name])
         assert "Examples:" in (command.__doc__ or "")
+
+
+def test_the_general_help_has_the_summary_of_every_command_and_no_more(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(summary(command) in re.sub(r"[\s│]+", " ", shown) for command in COMMANDS.values())
+    assert "Examples:" not in shown
+    assert len(shown.splitlines()) < 4 * len(COMMANDS)
+
+
+def test_a_mistake_refers_to_the_help_of_its_command_and_to_no_other(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["cluster", "points.csv", "--colums", "x"])
+    assert stopped.value.code == 2
+    shown = capsys.readouterr().err
+    assert "--columns" in shown
+    assert "picaset cluster --help" in shown
+    assert "classify" not in shown
 
 
 @pytest.mark.parametrize(

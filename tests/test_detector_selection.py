@@ -50,6 +50,22 @@ def test_a_combination_is_used_where_detectors_find_different_anomalies():
     assert precision > max(trial.average_precision for trial in trials.values())
 
 
+def test_detectors_that_seem_alike_by_few_planted_elements_are_combined():
+    generator = np.random.default_rng(0)
+    sets = [generator.normal(size=(8, 1)) + np.repeat(centre, 1) for centre in 2 * generator.normal(size=(24, 1))]
+
+    def noisy(seed):
+        noise = np.random.default_rng(seed)
+        return lambda sets: [
+            np.abs(elements - np.median(elements, axis=0))[:, 0] + noise.normal(size=len(elements)) for elements in sets
+        ]
+
+    detectors = {"first": noisy(1), "second": noisy(2)}
+    trials = {name: try_detector(score, sets, seed=0) for name, score in detectors.items()}
+    weights, _ = combine_detectors(detectors, trials)
+    assert weights.keys() == detectors.keys()
+
+
 def test_a_detector_that_adds_nothing_is_not_used():
     sets, generator = sets_around_points(), np.random.default_rng(1)
     detectors = {"good": distances(0), "noise": lambda sets: [generator.random(len(elements)) for elements in sets]}

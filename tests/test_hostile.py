@@ -609,6 +609,19 @@ def test_cells_of_a_markdown_table_hold_no_html_and_no_separator():
     assert table.markdown() == "| &lt;b&gt; | b\\|c |\n|---|---|\n| &lt;i&gt; | **x\\|y**<br>&lt;p&gt; |\n"
 
 
+def test_names_that_are_no_text_are_written_as_escapes(tmp_path, capsys):
+    rows = [{"\ud800": index, "é": index * index, "set": "\udfff"} for index in range(20)]
+    (tmp_path / "points.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for options in ([], ["--in-chunks"]):
+        results = [str(tmp_path / name) for name in ("labels.csv", "parameters.csv")]
+        outputs = ["--labels", results[0], "--parameters", results[1]]
+        assert main(["cluster", str(tmp_path / "points.jsonl"), "--components", "2", *outputs, *options]) == 0
+        for path in results:
+            assert "\\ud800" in Path(path).read_text(encoding="utf-8")
+            assert "é" in Path(path).read_text(encoding="utf-8")
+    capsys.readouterr()
+
+
 def test_a_line_about_a_file_whose_name_is_not_text_is_printed(tmp_path, capsys):
     assert main(["evaluate", str(tmp_path / "a\udcff\x1b[31m")]) == 1
     assert "a\\udcff\\x1b[31m is not a run directory" in capsys.readouterr().err
@@ -737,6 +750,28 @@ def test_the_document_lists_every_planted_fault_with_its_test():
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
     assert [row[:2] for row in rows] == [[fault.name, "`{}`: `{}`".format(*fault.test.split("::"))] for fault in FAULTS]
     assert {row[2] for row in rows} <= {"fails", "crashes", "does not end"}
+
+
+def test_every_test_that_the_document_names_exists():
+    text = (ROOT / "docs/reliability.md").read_text()
+    named = re.findall(r"`(test_\w+\.py)`:\s`(test_\w+)", text)
+    assert len(named) > 40
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(), (file, name)
+
+
+def test_the_table_of_the_studio_under_load_is_that_of_its_record():
+    text = (ROOT / "docs/reliability.md").read_text()
+    (name,) = re.findall(r"\(\.\./(results/studio_load__[\w.-]+\.json)\)", text)
+    rows = json.loads((ROOT / name).read_text())["rows"]
+    for row in rows:
+        assert f"| {row['phase']} | {row['page_milliseconds']:.0f} | {row['megabytes']:.0f} |" in text
+    refused = next(row for row in rows if row["phase"] == "after refused requests")
+    for kind, status in {"oversize body": 413, "chunked body": 411, "foreign host": 403, "origin null": 403}.items():
+        assert refused[kind] == status
+    assert all(row["still_open"] == 0 for row in rows if "still_open" in row)
+    assert rows[-1]["killed"] == 2
+    assert rows[-1]["statuses"][-1] == 200
 
 
 def test_a_mutation_depends_on_its_seed_alone():

@@ -100,6 +100,24 @@ def test_every_way_gives_the_plain_equation_over_several_steps(way, sizes, maske
     assert_close(*(gradients(result, inputs) for result in results))
 
 
+def test_every_way_reads_elements_of_any_layout_in_memory(way):
+    (queries, elements, *parameters), mask = example([9, 0, 4], True)
+    inputs = [queries, elements.detach().mT.contiguous().mT.requires_grad_(), *parameters]
+    results = [function(FORMS[0], mask, *inputs) for function in (attention, plain)]
+    assert_close(*results)
+    assert_close(*(gradients(result, inputs) for result in results))
+
+
+@pytest.mark.parametrize("column_major", range(3), ids=["queries", "keys", "values"])
+def test_attention_reads_tensors_of_any_layout_in_memory(column_major):
+    inputs = [torch.randn(2, 3, 5, 4, dtype=torch.float64) for _ in range(3)]
+    inputs[column_major] = inputs[column_major].mT.contiguous().mT
+    inputs = [tensor.requires_grad_() for tensor in inputs]
+    results = [function(*inputs, None) for function in (kernels.softmax_attention, kernels.plain_attention)]
+    assert_close(*results)
+    assert_close(*(gradients(result, inputs) for result in results))
+
+
 @every_form
 @pytest.mark.parametrize("shared", [False, True], ids=["own queries", "shared queries"])
 @pytest.mark.parametrize("order", ["project", "absorb"])

@@ -49,6 +49,14 @@ def test_one_set_without_a_mask_reads_like_a_batch_of_one(case: Case, data: Sets
 
 
 @every_streaming_operator
+def test_the_layout_of_the_elements_in_memory_changes_nothing(case: Case):
+    one = draw_sets(sizes=[9], seed=0).sets[0]
+    column_major = one.t().contiguous().t().requires_grad_()  # as the values of a data frame
+    inputs = [column_major, *case.operator().parameters()]
+    assert_same(case, stream(case.operator(), column_major, 4), case.operator()(column_major[None]), inputs)
+
+
+@every_streaming_operator
 @settings(max_examples=3)
 @given(data=sets(min_size=2, max_size=9))
 def test_the_order_of_the_elements_does_not_matter_in_chunks_either(case: Case, data: Sets):

@@ -175,5 +175,5 @@ def test_a_kernel_that_runs_out_of_memory_raises_an_error(monkeypatch):
             return 1
 
     monkeypatch.setattr(native_attention, "load", Library)
-    with pytest.raises(MemoryError, match="no memory or no thread left"):
+    with pytest.raises(MemoryError, match="could not allocate memory or start a thread"):
         forward(*draw(1, 2, 1, 16)[:2], None)

@@ -1,5 +1,6 @@
 """Operators and networks that are exported to ONNX give the same results in ONNX Runtime."""
 
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -25,7 +26,7 @@ from picaset.networks.set_networks import PooledNetwork
 from picaset.networks.set_predictor import SetPredictor
 from picaset.operators.base import CascadePool, SetEncoder, SetPool
 from picaset.pretrained import CLASSES
-from tests.operators import DIM, OPERATORS
+from tests.operators import CODE_PATHS, DIM, OPERATORS
 from tests.random_sets import draw_sets
 
 pytestmark = pytest.mark.as_installed
@@ -88,23 +89,7 @@ def operators(*names: str) -> dict[str, nn.Module]:
     return {name: cases[name].operator(torch.float32) for name in names}
 
 
-# One case of every operator, and of every code path; variants that only leave out a layer are not exported again.
-GROUPS = {
-    "blocks and encoders": lambda: operators(
-        "MultiheadAttentionBlock authors with norm", "Elementwise", "SelfAttention",
-        "InducedSelfAttention with set norm and clean residuals", "Canonicalize",
-    ),
-    "pools": lambda: operators(
-        "MeanPool", "SumPool", "MaxPool", "GatedAttentionPool with several templates", "FeaturewiseAttentionPool",
-        "JanossyPool order 2", "SortPool", "AttentionPool", "PicasoPool projecting", "PicasoPool absorbing",
-    ),
-    "cascades": lambda: operators(
-        "PicasoPool with separate steps", "MixingPicasoPool", "GeneralizedPicaso elements",
-        "SoftKMeans of points competing", "SoftKMeans of clusters competing", "em_step diagonal", "SlotAttention",
-    ),
-    "networks": lambda: operators("DeepSets", "SetTransformer", "Picaso"),
-    "networks of estimators": networks,
-}  # fmt: skip
+GROUPS = {name: partial(operators, *names) for name, names in CODE_PATHS.items()} | {"networks of estimators": networks}
 
 
 def test_every_public_operator_and_every_network_of_sets_is_exported():

@@ -168,6 +168,7 @@ def test_a_package_that_cannot_be_imported_does_not_stop_a_report(trained, monke
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("..relative:experiment", "an experiment must be MODULE:FUNCTION, such as my_experiments:drawings; got '..rel"),
         ("no_such_module:experiment", "there is no module no_such_module; run this in its folder, or install"),
         ("own_experiment:experimet", "own_experiment: there is no name 'experimet'; did you mean 'experiment'?"),
         ("own_experiment:RESULT", "a function of a profile and a seed that returns an Experiment; it is of type int."),

@@ -205,12 +205,12 @@ def test_every_step_is_predicted_from_and_the_last_is_the_prediction(decoder):
 @pytest.mark.parametrize("decoder", [name for name in DECODERS if name not in EACH_STEP])
 def test_every_step_of_a_decoder_that_has_none_is_refused(decoder):
     name = type(network(decoder).decoder).__name__
-    with pytest.raises(ValueError, match=f"{name} cannot return every step; ask for the last one alone"):
+    with pytest.raises(ValueError, match=f"{name} has no intermediate steps to return; call it without every_step"):
         network(decoder)(IMAGES, every_step=True)
 
 
 def test_steps_of_a_decoder_without_any_are_refused():
-    with pytest.raises(ValueError, match="AttentionDecoder has no steps; got num_steps=4"):
+    with pytest.raises(ValueError, match="AttentionDecoder attends once: num_steps must be None; got 4"):
         network("attention")(IMAGES, num_steps=4)
 
 

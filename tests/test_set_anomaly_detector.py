@@ -3,7 +3,7 @@
 import csv
 import json
 import os
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import picaset
 from picaset.cli import main
-from picaset.estimators import set_anomaly_detector
+from picaset.estimators import element_detectors, set_anomaly_detector
 from picaset.estimators.detector_selection import Trial, Weight
 from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
 from picaset.estimators.synthetic_anomalies import labelled_examples, swapped_examples
@@ -208,6 +208,8 @@ def test_groups_of_clusters_are_searched_by_density():
 
 @pytest.mark.as_installed
 def test_the_network_is_trained_where_statistics_do_not_suffice_and_used_only_if_it_is_better(monkeypatch, tmp_path):
+    # The hundred trees for each set would take most of the time.
+    monkeypatch.setattr(element_detectors, "IsolationForest", partial(IsolationForest, n_estimators=10))
     generator = np.random.default_rng(0)
     sets = list(generator.normal(size=(40, 6, 2)))  # nothing tells these sets apart
     detector = SetAnomalyDetector(dim=8, max_iter=2, random_state=0).fit(sets)
@@ -223,6 +225,25 @@ def test_the_network_is_trained_where_statistics_do_not_suffice_and_used_only_if
     assert list(used.members_) == ["network"]
     used.save(tmp_path)
     assert np.array_equal(SetAnomalyDetector.load(tmp_path).score_elements(sets), used.score_elements(sets))
+
+
+def test_the_network_of_the_default_does_not_learn_from_what_the_statistics_suspect(monkeypatch):
+    generator = np.random.default_rng(0)
+    sets = list(generator.normal(size=(40, 6, 2)))
+    for elements in sets[::5]:
+        elements[4] += 30
+    learned = list[np.ndarray]()
+
+    def keep_sets(detector, standardized, _labels, *, seed):
+        learned.extend(elements * detector.scale_ + detector.mean_ for elements in standardized)
+        train(detector, standardized, _labels, seed=seed)
+
+    train = SetAnomalyDetector._train_network
+    monkeypatch.setattr(set_anomaly_detector, "SUFFICIENT", 1.1)
+    monkeypatch.setattr(SetAnomalyDetector, "_train_network", keep_sets)
+    SetAnomalyDetector(dim=8, max_iter=1, random_state=0).fit(sets)
+    assert [elements.shape for elements in learned] == [(5, 2)] * 30
+    assert np.concatenate(learned).max() < 10
 
 
 @pytest.mark.parametrize("method", ["mahalanobis", "density", "lof", "forest"])

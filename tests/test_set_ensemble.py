@@ -295,7 +295,7 @@ def test_a_class_whose_sets_all_have_weight_zero_is_never_predicted():
 
 @pytest.mark.as_installed
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of memory is measured on Linux only")
-def test_sets_in_files_of_a_million_rows_are_learned_in_bounded_memory(tmp_path):
+def test_sets_in_files_of_many_rows_are_learned_in_bounded_memory(tmp_path):
     generator = np.random.default_rng(0)
 
     def write(num_rows: int, index: int) -> Path:
@@ -306,12 +306,13 @@ def test_sets_in_files_of_a_million_rows_are_learned_in_bounded_memory(tmp_path)
 
     labels = np.arange(6) % 2
     small = [write(100, index) for index in range(6)]
-    sets = [*small[:4], write(10**6, 4), write(10**6, 5)]
+    many = 500_000
+    sets = [*small[:4], write(many, 4), write(many, 5)]
     # In a process of its own: the memory that other tests have left behind would count.
     with get_context("spawn").Pool(1) as pool:
         predicted, rise = pool.apply(learn_and_measure_memory, (small, sets, labels))
     assert predicted == labels.tolist()
-    both_sets_in_double_precision = 2 * 10**6 * 32 * 8
+    both_sets_in_double_precision = 2 * many * 32 * 8
     assert rise < 0.75 * both_sets_in_double_precision  # half of it, and the files themselves, which are mapped
 
 

@@ -81,6 +81,24 @@ def test_an_empty_set_has_a_finite_answer_and_finite_gradients(case: Case, slots
 
 
 @every_operator
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_layout_of_the_elements_in_memory_changes_nothing(case: Case, packed: bool):
+    elements = draw_sets(sizes=[9, 4, 0], seed=0).padded()[0]
+    column_major = elements.flatten(0, 1).t().contiguous().t()  # as the values of a data frame
+    outputs, gradients = [], []
+    for values in (elements.flatten(0, 1), column_major):
+        values = values.detach().requires_grad_()
+        offsets = torch.arange(4) * elements.shape[1]
+        output = case.operator()(SetBatch(values, offsets) if packed else values.unflatten(0, elements.shape[:2]))
+        outputs.append(output.elements if isinstance(output, SetBatch) else output)
+        gradients.append(
+            torch.autograd.grad(weighted_sum(output), [values, *case.operator().parameters()], allow_unused=True)
+        )
+    assert_close(*outputs)
+    assert_close(*gradients)
+
+
+@every_operator
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_batch_of_no_sets_has_an_empty_answer_and_no_gradient(case: Case, masked: bool):
     operator = case.operator()

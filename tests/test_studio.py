@@ -345,6 +345,10 @@ def test_no_request_made_from_the_description_breaks_the_studio(own_studio, mode
     [
         (["--port", "99999"], "Port 99999 of 127.0.0.1 cannot be used"),
         (["--host", "0.0.0.0"], "--host must be one address of this machine, such as 127.0.0.1; got '0.0.0.0'"),
+        (["--host", "0"], "--host must be one address of this machine, such as 127.0.0.1; got '0', which means all"),
+        (["--host", ""], "--host must be one address of this machine, such as 127.0.0.1; got '', which means all"),
+        (["--host", "0.0"], "--host must be one address of this machine, such as 127.0.0.1; got '0.0', which means"),
+        (["--host", "999.1.1.1"], "--host must be one address of this machine, such as 127.0.0.1; got '999.1.1.1' ("),
         (["--runs", "nowhere"], "--runs: there is no folder nowhere."),
     ],
 )

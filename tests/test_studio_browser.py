@@ -257,6 +257,7 @@ def test_places_on_a_map_fill_the_frame(cluster, origin):
             assert is_drawn(cluster, "#board", across, down)
     assert "good fit" in badge(cluster, "clusterer")
     expect(cluster.locator('[data-method="clusterer"] .outside')).to_have_text("")
+    assert len(cluster.locator('[data-method="picaso"] .likelihood').inner_text()) <= 8
 
 
 def test_two_long_clusters_under_four_circles_are_no_good_fit(cluster):

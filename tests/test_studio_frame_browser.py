@@ -180,6 +180,23 @@ def test_runs_show_curves_settings_and_tables_and_what_is_broken(page, address, 
     expect(page.locator("#runs-count")).to_contain_text("No run matches")
 
 
+def test_the_legend_of_the_curves_keeps_its_form_on_a_narrow_screen(page, address):
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto(f"{address}/#runs")
+    value = page.locator("#runs-chart .u-legend td").first
+    value.wait_for()
+    assert value.evaluate("cell => getComputedStyle(cell).display") != "flex"  # as in the tables beside it
+
+
+def test_a_folder_without_runs_shows_what_to_do_and_no_empty_parts(page, address):
+    nothing = {"folder": "runs", "version": "no runs", "runs": []}
+    page.route(f"{address}/api/runs/list", lambda route: route.fulfill(json=nothing))
+    page.goto(f"{address}/#runs")
+    expect(page.locator("#runs-count")).to_have_text(re.compile("train one with: picaset train"))
+    for part in ("#curves-title", "#settings-title", "#runs-table", "#runs-filter"):
+        expect(page.locator(part)).to_be_hidden()
+
+
 def test_a_curve_moves_while_a_run_trains(page, address, runs):
     live = runs / "live"
     shutil.copytree(RECORDS / RUNS[0], live)

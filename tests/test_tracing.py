@@ -7,17 +7,18 @@ import torch
 from torch.testing import assert_close
 
 from picaset import AttentionPool, Elementwise, InducedSelfAttention, Picaso, PicasoPool, SelfAttention, SetBatch
-from tests.operators import OPERATORS, Case
+from tests.operators import CODE_PATHS, OPERATORS, Case
 from tests.random_sets import draw_sets
 
 pytestmark = pytest.mark.as_installed
 
 every_operator = pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.name)
-FEW = pytest.mark.parametrize(
-    "case",
-    [case for case in OPERATORS if case.name in ("PicasoPool", "InducedSelfAttention")],
-    ids=lambda case: case.name,
-)
+BACKENDS = {name: "aot_eager" for names in CODE_PATHS.values() for name in names} | {"InducedSelfAttention": "inductor"}
+"""Backends that operators are compiled with; the others are traced by Dynamo alone, and exported."""
+
+
+def case_named(name: str) -> Case:
+    return next(case for case in OPERATORS if case.name == name)
 
 
 def example(sizes: list[int], seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -33,15 +34,15 @@ def compiled(case: Case, backend: str):
 @every_operator
 @torch.no_grad()
 def test_compiles_whole_with_a_dynamic_number_of_elements(case: Case):
-    traced = compiled(case, "aot_eager")
+    traced = compiled(case, BACKENDS.get(case.name, "eager"))
     for sizes in ([7, 1, 5], [11, 0, 13]):
         elements, mask = example(sizes)
         assert_close(traced(elements, mask), case.operator(torch.float32)(elements, mask), rtol=1e-4, atol=1e-5)
 
 
-@FEW
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_compiles_with_its_gradients(case: Case, backend: str):
+@pytest.mark.parametrize(("name", "backend"), [("PicasoPool", "inductor"), ("InducedSelfAttention", "aot_eager")])
+def test_compiles_with_its_gradients(name: str, backend: str):
+    case = case_named(name)
     traced = compiled(case, backend)
     for sizes in ([7, 1, 5], [11, 0, 13]):
         elements, mask = example(sizes)
@@ -69,11 +70,12 @@ def test_exports_with_a_dynamic_number_of_elements(case: Case, masked: bool):
         assert_close(exported.module()(*arguments(sizes)), operator(*arguments(sizes)))
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", ["PicasoPool", "AttentionPool", "PicasoPool authors"])
+@pytest.mark.parametrize(
+    ("name", "weighted"),
+    [("PicasoPool", False), ("PicasoPool", True), ("AttentionPool", True), ("PicasoPool authors", False)],
+)
 def test_a_compiled_attention_pool_takes_packed_sets(name: str, weighted: bool):
-    (case,) = (case for case in OPERATORS if case.name == name)
-    operator = case.operator(torch.float32)
+    operator = case_named(name).operator(torch.float32)
     torch.compiler.reset()
     traced = torch.compile(lambda batch: operator(batch), fullgraph=True, dynamic=True, backend="aot_eager")
     for sizes in ([7, 1, 5], [11, 0, 13, 2]):
@@ -130,16 +132,17 @@ def test_compiled_code_keeps_the_fast_kernels():
 
     for name in ("PicasoPool", "InducedSelfAttention"):
         torch.compiler.reset()
-        (case,) = (case for case in OPERATORS if case.name == name)
-        torch.compile(case.operator(torch.float32), fullgraph=True, backend=remember)(*example([70_000, 1, 5]))
+        torch.compile(case_named(name).operator(torch.float32), fullgraph=True, backend=remember)(
+            *example([70_000, 1, 5])
+        )
     targets = {str(node.target) for graph in graphs for node in graph.graph.nodes}
     assert {"picaset.steps", "picaset.attention"} <= targets
 
 
 TRANSFORMED = {
-    "pool": lambda: PicasoPool(6, num_templates=3, num_heads=2),
+    "pool": lambda: PicasoPool(6, num_templates=3, num_heads=2, num_steps=2),
     "pool of one step": lambda: AttentionPool(6, num_templates=3, num_heads=2),
-    "projected pool": lambda: PicasoPool(6, num_templates=3, num_heads=2, order="project"),
+    "projected pool": lambda: PicasoPool(6, num_templates=3, num_heads=2, num_steps=2, order="project"),
     "induced encoder": lambda: InducedSelfAttention(6, 10, num_heads=2, num_inducing=4),
 }
 
@@ -155,8 +158,11 @@ def transformed(transform: str, operator: Any, elements: torch.Tensor) -> Any:
     return torch.func.hessian(lambda x: operator(x).square().sum())(elements[:1])
 
 
-@pytest.mark.parametrize("transform", ["grad", "jvp", "vmap", "hessian"])
-@pytest.mark.parametrize("name", TRANSFORMED)
+HESSIANS = ("pool", "induced encoder")  # those take longest, and consist of the other transforms
+TRANSFORMS = [(name, transform) for name in TRANSFORMED for transform in ("grad", "jvp", "vmap")]
+
+
+@pytest.mark.parametrize(("name", "transform"), [*TRANSFORMS, *((name, "hessian") for name in HESSIANS)])
 def test_a_function_transform_inside_compiled_code_equals_eager(name: str, transform: str):
     torch.manual_seed(0)
     operator, elements = TRANSFORMED[name](), example([4, 4])[0]
@@ -172,8 +178,7 @@ def test_a_function_transform_inside_compiled_code_equals_eager(name: str, trans
 @pytest.mark.filterwarnings("ignore")  # tracing scripts is deprecated, and warns of every check of a shape
 @pytest.mark.parametrize("name", ["PicasoPool", "InducedSelfAttention"])
 def test_a_script_trace_contains_no_operator_of_ours(name: str):
-    (case,) = (case for case in OPERATORS if case.name == name)
-    operator, inputs = case.operator(torch.float32), example([7, 1, 5])
+    operator, inputs = case_named(name).operator(torch.float32), example([7, 1, 5])
     traced = torch.jit.trace(operator, inputs)
     assert "picaset::" not in str(traced.inlined_graph)
     assert_close(traced(*inputs), operator(*inputs))

@@ -142,7 +142,7 @@ def test_the_attention_of_a_trace_includes_all_copies():
 def test_operators_that_take_no_weights_refuse_them(pool):
     elements, weights = torch.zeros(1, 2, DIM), torch.ones(1, 2)
     for arguments in ((elements, None, weights), (SetBatch.from_padded(elements, None, weights),)):
-        with pytest.raises(TypeError, match="weights are not supported, because copies"):
+        with pytest.raises(TypeError, match="weights are not supported, because here a weight cannot stand for copies"):
             pool(*arguments)
 
 

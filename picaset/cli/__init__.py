@@ -112,11 +112,19 @@ def parse(arguments: Sequence[str] | None) -> Command:
 
 
 def parse_with_tyro(arguments: Sequence[str]) -> Command:
+    # tyro shows only the summary of a docstring; the description adds its examples.
+    if arguments and (command := COMMANDS.get(arguments[0])):
+        description = inspect.getdoc(command)
+        return tyro.cli(command, prog=f"picaset {arguments[0]}", description=description, args=arguments[1:])
     choices = tuple(
-        # tyro shows only the summary of a docstring; the description adds its examples.
-        Annotated[Any, tyro.conf.subcommand(name, constructor=command, description=inspect.getdoc(command))]
+        Annotated[Any, tyro.conf.subcommand(name, constructor=command, description=summary(command))]
         for name, command in COMMANDS.items()
     )
-    description = "Networks that take sets as input."
+    description = "Networks that take sets as input. 'picaset COMMAND --help' has options and examples."
     union = cast(Any, Union[choices])  # noqa: UP007 - built at run time
     return tyro.cli(union, prog="picaset", description=description, args=arguments)
+
+
+def summary(command: type[Command]) -> str:
+    """Return the first paragraph of a command's docstring."""
+    return (inspect.getdoc(command) or "").partition("\n\n")[0]

@@ -30,9 +30,9 @@ MAX_COLUMNS = 20
 class Cluster:
     """Fit Gaussian mixtures to the points of a file: one to all points, or one to each set of points.
 
-    Reads CSV (also packed as .csv.gz), JSON lines, Parquet and NPY. Columns of text, dates and ids are left out. With
-    --set, a column assigns the rows to sets, and thousands of sets are fitted at once. A file too large for memory is
-    read in chunks.
+    Reads CSV (also packed as .csv.gz), JSON lines, Parquet and NPY. Columns of text, dates and ids are left out. The
+    column that --set names assigns the rows to sets, and thousands of sets are fitted at once. A file too large for
+    memory is read in chunks.
 
     Examples:
         picaset cluster --example --plot clusters.png
@@ -63,8 +63,7 @@ class Cluster:
     parameters: Path | None = None
     """Write the mixtures to this .json or .csv file."""
     plot: Path | None = None
-    """Draw points and components to this .png, .svg or .pdf file; of many columns, the two that separate best, of one a
-    histogram with the density."""
+    """Draw points and components to this .png, .svg or .pdf file: two columns, or a histogram of a single one."""
     compare: bool = False
     """Also fit scikit-learn's GaussianMixture with ten initializations, and compare."""
     drop_missing: bool = False

@@ -522,7 +522,7 @@ class AmortizedMixture(DensityMixin, BaseEstimator):
         return Frame(torch.as_tensor(mean)[None, None], torch.as_tensor(np.sqrt(variance))[None, None])
 
     def _standardized(self, frame: Frame) -> Mixtures:
-        """Return the mixture in a frame."""
+        """Return the mixture in the standardized coordinates of a frame."""
         scale = frame.scale[0]
         square = scale.square() if is_axis_aligned(self.covariance_type_) else scale.T * scale
         means = (torch.as_tensor(self.means_) - frame.shift[0]) / scale

@@ -112,7 +112,7 @@ def point_features(
     log_background: Float[Tensor, " B"] | None = None,
     relative_scales: Float[Tensor, "B D"] | None = None,
 ) -> Points:
-    """Compute the features of standardized points, of which those of weight zero are padding."""
+    """Compute the features of standardized points; points of weight zero are padding."""
     if weights is None:
         weights = torch.ones_like(points[..., 0])
     present = weights > 0
@@ -198,7 +198,7 @@ def e_step(points: Points, mixtures: Mixtures, covariance: Covariance) -> Expect
 
 
 def num_separate_features(points: Points, covariance: Covariance) -> int:
-    """Number of features whose coefficients and statistics differ between components; tied ones share the products."""
+    """Return how many features have coefficients for each component; tied covariances share those of the products."""
     return 1 + points.relative_scales.shape[1] if covariance == "tied" else points.features.shape[1]
 
 
@@ -259,7 +259,7 @@ def m_step(
 
 
 def statistics_of_mixtures(mixtures: Mixtures, covariance: Covariance, *, min_variance: float) -> Tensor:
-    """Return the statistics per point, (B, S, L, F), of which the mixtures are the M step."""
+    """Return the statistics per point, (B, S, L, F), from which the M step gives these mixtures."""
     means, covariances, log_weights = mixtures
     dim = means.shape[3]
     if is_axis_aligned(covariance):

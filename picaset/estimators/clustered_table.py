@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picaset.estimators.amortized_mixture import AmortizedMixture
-from picaset.files import atomic_write
+from picaset.files import atomic_write, open_output
 from picaset.tables.table import ALL_ROWS, LargeTable, Table, group_rows
 
 Floats = NDArray[np.float64]
@@ -93,7 +93,7 @@ class Clustering:
     def write_parameters(self, path: Path) -> None:
         """Write ``parameters`` as JSON or CSV; the suffix decides."""
         entries = self.parameters()
-        with atomic_write(path) as unfinished, unfinished.open("w", newline="") as file:
+        with atomic_write(path) as unfinished, open_output(unfinished) as file:
             if path.suffix.lower() == ".json":
                 file.write(json.dumps(entries, indent=2) + "\n")
             else:
@@ -126,7 +126,7 @@ class ClusteredFile(Clustering):
 
     def write_labels(self, path: Path) -> None:
         """Write the coordinates of all rows as CSV, with the component of each row and its probability."""
-        with atomic_write(path) as unfinished, unfinished.open("w", newline="") as file:
+        with atomic_write(path) as unfinished, open_output(unfinished) as file:
             writer = csv.writer(file)
             writer.writerow([*self.columns, "component", "probability"])
             for points in self.table.chunks():

@@ -21,8 +21,8 @@ MAX_SHARE = 0.25
 """Maximum share of anomalies that is assumed; with more, normal elements cannot be identified."""
 MIN_PLANTED = 100
 """Minimum number of planted anomalies from which a threshold is chosen; few sets are used several times."""
-MIN_GAIN = 0.01
-"""Gain of average precision from which a combination of detectors is preferred to the best of them."""
+MIN_SLOPE = 0.2
+"""Detectors of a smaller weight, relative to the largest of a combination, are left out."""
 
 average_precision_score: Any = from_scikit_learn("sklearn.metrics", "average_precision_score")
 LogisticRegression: Any = from_scikit_learn("sklearn.linear_model", "LogisticRegression")
@@ -74,7 +74,10 @@ class Weight:
 def combine_detectors(
     detectors: Mapping[str, ScoreFunction], trials: Mapping[str, Trial]
 ) -> tuple[dict[str, Weight], float]:
-    """Return the best detector, or a weighted sum of several if it is better, and its average precision."""
+    """Return a weighted sum of detectors, and its average precision; the best of them where others add nothing.
+
+    The best of several estimates is too high, so the sum is preferred unless it is worse by a standard error.
+    """
     precisions = {name: trial.average_precision for name, trial in trials.items()}
     best = max(precisions, key=lambda name: precisions[name])
     names, standard = list(trials), {name: Weight.of(trial.scores) for name, trial in trials.items()}
@@ -92,7 +95,7 @@ def combine_detectors(
     while len(names) > 1:
         features = np.stack([columns[name] for name in names], axis=1)
         slopes = LogisticRegression().fit(features, trial.labels).coef_[0]
-        if (slopes > 0).all():
+        if (slopes > MIN_SLOPE * slopes.max()).all():
             scores = cross_val_predict(
                 LogisticRegression(),
                 features,
@@ -102,7 +105,8 @@ def combine_detectors(
                 method="decision_function",
             )
             precision = float(average_precision_score(trial.labels, scores))
-            if precision < precisions[best] + MIN_GAIN:
+            standard_error = np.sqrt(precisions[best] * (1 - precisions[best]) / trial.labels.sum())
+            if precision < precisions[best] - standard_error:
                 return single
             weights = {
                 name: Weight(standard[name].location, standard[name].scale, float(slope))

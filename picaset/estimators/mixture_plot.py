@@ -17,6 +17,8 @@ MAX_PANELS = 12
 """Maximum number of sets in a figure."""
 MAX_DRAWN = 20_000
 """Maximum number of points in a panel."""
+PLAIN_EXPONENTS = (-4, 8)
+"""Powers of ten within which the numbers at an axis are written out."""
 MAX_CANDIDATES = 20
 """Number of columns among which the two of a figure are searched."""
 PALETTE = (
@@ -62,6 +64,7 @@ def draw_mixtures(panels: Sequence[Panel], axis_names: Sequence[str], path: Path
         axis.set_xlabel(literal(axis_names[0]))
         axis.set_ylabel(literal(axis_names[1]) if len(axis_names) == 2 else "density")
         axis.tick_params(labelsize=8, colors="#777777")
+        axis.ticklabel_format(useOffset=False, scilimits=PLAIN_EXPONENTS)
         axis.grid(color="#eeeeee")
         axis.set_axisbelow(True)
     for axis in axes[len(panels) :]:

@@ -28,7 +28,7 @@ from functools import cache
 from importlib import resources
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -641,7 +641,9 @@ def whiten(points: Float[Tensor, "B N D"], weights: Float[Tensor, "B N"]) -> Flo
     centred = points - (shares * points).sum(dim=1, keepdim=True)
     covariances = (shares * centred).transpose(1, 2) @ centred
     covariances.diagonal(dim1=1, dim2=2).add_(SCREENING_MIN_VARIANCE)
-    return torch.linalg.solve_triangular(cholesky(covariances), points.transpose(1, 2), upper=False).transpose(1, 2)
+    columns, factors = points.transpose(1, 2), cholesky(covariances)
+    whitened = cast(Tensor, torch.linalg.solve_triangular(factors, columns, upper=False))  # pyright: ignore[reportUnknownMemberType]
+    return whitened.transpose(1, 2)
 
 
 def assigned_starts(
@@ -657,7 +659,7 @@ def assigned_starts(
     starts = [(points, move_centres(points, centres[:, :, :count], weights)) for points, centres in spaces]
     if options.proposer is not None:
         proposals = options.proposer.propose_canonical(sets.points, sets.weights > 0, count).means
-        starts.append((sets.points, proposals.unflatten(0, (len(sets.points), -1))))
+        starts.append((sets.points, proposals.reshape(len(sets.points), -1, *proposals.shape[1:])))
     return torch.cat([assign(points, centres, sets.weights, weights > 0) for points, centres in starts], dim=1)
 
 

@@ -25,7 +25,13 @@ from picaset.estimators.detector_selection import (
 )
 from picaset.estimators.element_detectors import StatisticalDetectors
 from picaset.estimators.set_training import inference_batches, optimizer_step
-from picaset.estimators.synthetic_anomalies import MIN_SIZE, Examples, labelled_examples, swapped_examples
+from picaset.estimators.synthetic_anomalies import (
+    MIN_SIZE,
+    Examples,
+    labelled_examples,
+    swapped_examples,
+    without_suspicious,
+)
 from picaset.estimators.validation import available_device, check_above_zero, draw_seed, read_sets, seeded_torch
 from picaset.networks.element_scorer import ElementPool, ElementScorer
 from picaset.terminal import say
@@ -271,7 +277,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
         return split_by_set(scores.double().cpu().numpy(), standardized)
 
     def _fit_unlabelled(self, standardized: Sequence[Floats], *, seed: int) -> None:
-        """Choose detectors by the planted anomalies that they find, and the threshold by how they score them."""
+        """Choose detectors by how well they find synthetic anomalies, and the threshold by the scores of these."""
         self._statistics = StatisticalDetectors.fit(standardized, seed=seed)
         examples = trial_sets(standardized, generator=np.random.default_rng(seed))
         names = ["mahalanobis", "density", "lof"] if self.method == "auto" else [self.method]
@@ -284,7 +290,9 @@ class SetAnomalyDetector(SetNetworkEstimator):
             if len(standardized) < MIN_SETS_NETWORK:
                 num_validation = len(standardized)
             else:
-                self._train_network([standardized[int(index)] for index in order[num_validation:]], None, seed=seed)
+                # Or it would learn by heart that the anomalies of these sets are normal.
+                typical = without_suspicious(standardized, self._score(standardized))
+                self._train_network([typical[int(index)] for index in order[num_validation:]], None, seed=seed)
                 slower.append("network")
             validation = [standardized[int(index)] for index in order[:num_validation]]
             validation = trial_sets(validation, generator=np.random.default_rng(seed))

@@ -138,7 +138,7 @@ class SetEnsemble:
         return self
 
     def find_judged(self, targets: NDArray[Any], folds: Folds) -> NDArray[np.bool_]:
-        """Return whether each set is in a test part, with a class that the training part has, (B,)."""
+        """Return a mask (B,) of the sets that are in the test part of a fold whose training part has their class."""
         judged = np.zeros(len(targets), dtype=np.bool_)
         for training, test in folds:
             judged[test] = True if self.kind == "regression" else np.isin(targets[test], targets[training])
@@ -271,7 +271,7 @@ def squared_error(scores: Floats, targets: NDArray[Any], weights: Floats) -> tup
 
 
 def calibrate(scores: Floats, targets: NDArray[Any], weights: Floats, loss: Objective) -> Floats:
-    """Return a positive factor of the scores and what is added to each column, (1 + C,) (Platt 1999)."""
+    """Fit a positive slope of the scores and an intercept for each class, (1 + C,) (Platt scaling, 1999)."""
     scale = float((scores - scores.mean(axis=1, keepdims=True)).std() if scores.shape[1] > 1 else scores.std()) or 1.0
 
     def objective(parameters: Floats) -> tuple[float, Floats]:

@@ -61,13 +61,28 @@ def plant_anomalies(
     for index, (elements, values) in enumerate(zip(sets, scores, strict=True)):
         elements, anomalous = elements.copy(), np.zeros(len(elements), dtype=np.bool_)
         if len(elements) >= MIN_SIZE:
-            positions = np.argsort(-values)[: max(1, round(PLANTED_SHARE * len(elements)))]
+            positions = most_suspicious(values)
             others = (index + generator.integers(1, len(sets), size=len(positions))) % len(sets)  # never the set itself
             elements[positions] = [sets[int(other)][generator.integers(len(sets[int(other)]))] for other in others]
             anomalous[positions] = True
         planted.append(elements)
         labels.append(anomalous)
     return planted, labels
+
+
+def without_suspicious(
+    sets: Sequence[NDArray[np.float64]], scores: Sequence[NDArray[np.float64]]
+) -> list[NDArray[np.float64]]:
+    """Leave out the elements with the highest scores of each set, as many as are planted to compare detectors."""
+    return [
+        np.delete(elements, most_suspicious(values), axis=0) if len(elements) > MIN_SIZE else elements
+        for elements, values in zip(sets, scores, strict=True)
+    ]
+
+
+def most_suspicious(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the indices of the elements of a set in whose place anomalies are planted."""
+    return np.argsort(-scores)[: max(1, round(PLANTED_SHARE * len(scores)))]
 
 
 def labelled_examples(

@@ -390,7 +390,7 @@ def zero_absent(elements: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def join_summaries(summaries: dict[int | None, Summary], num_sets: int) -> Summary:
-    """Return one summary of all sets from those of some of them, by index; that of a set without elements is neutral.
+    """Combine summaries of single sets, by index, into one of all sets; a set that is missing has no elements.
 
     The key None stands for a summary of all sets.
     """

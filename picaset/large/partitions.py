@@ -183,7 +183,7 @@ class Partitioned(Source):
         raise TypeError(f"{CALLER}: the elements of {self.name} stay in their partitions; use LargeSet.fold and map.")
 
     def fold(self, function: Callable[[Source], Any], merge: Callable[[Any, Any], Any]) -> Any:
-        """Return ``function`` of every part, merged; parts without elements are left out."""
+        """Apply ``function`` to every partition that has elements, and merge the results."""
         result = self.run(partial(evaluate_part, function, self.selection), partial(merge_results, merge, self.name))
         if result is not None and result.error is not None:
             raise result.error

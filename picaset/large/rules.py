@@ -272,7 +272,7 @@ def projected_heads(block: MultiheadAttentionBlock, queries: Tensor, large: Larg
 
 
 def attend_from_elements(block: MultiheadAttentionBlock, vectors: Tensor, large: LargeSet) -> LargeSet:
-    """Return the set whose elements have attended to a few vectors, (B, K, D)."""
+    """Let every element attend to the vectors (B, K, D), and return the updated set."""
     if any(isinstance(module, SetNorm) for module in block.modules()):
         raise TypeError(SET_NORM_CANNOT_STREAM)
 

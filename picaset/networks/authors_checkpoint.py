@@ -56,7 +56,10 @@ def from_authors_checkpoint(path: str | os.PathLike[str], num_heads: int = 4) ->
     encoders, decoders = layers["enc"], layers["dec"]
     arguments = infer_arguments(encoders, decoders, source=path)
     if arguments["dim"] % num_heads:
-        raise ValueError(f"{path} is {arguments['dim']} wide, which num_heads={num_heads} does not divide.")
+        raise ValueError(
+            f"from_authors_checkpoint: num_heads must divide the width of the network in {path}, {arguments['dim']}; "
+            f"got {num_heads}."
+        )
     network = SetTransformer(num_heads=num_heads, form="authors", **arguments)
     renamed = {
         f"encoders.{index}.{name}": tensor for index, layer in enumerate(encoders) for name, tensor in layer.items()

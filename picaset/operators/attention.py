@@ -189,6 +189,7 @@ def blocked_attention(
 def blocked(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the mean and the log of the denominator; zero and +inf for an empty set, so that its weights are zero."""
     flash_forward, efficient_forward = private_operator(FLASH_FORWARD), private_operator(EFFICIENT_FORWARD)
+    queries, keys, values = row_major(queries), row_major(keys), row_major(values)
     bias = additive_mask(mask, queries)
     if queries.device.type == "cpu" and flash_forward is not None:
         mean, log = flash_forward(queries, keys, values, 0.0, False, attn_mask=bias, scale=1.0)
@@ -210,6 +211,11 @@ def blocked(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) 
     log = scores.logsumexp(dim=-1)
     log = log if mask is None else log.masked_fill(~mask.any(dim=-1), torch.inf)
     return (scores - log[..., None]).exp_() @ values, log
+
+
+def row_major(tensor: Tensor) -> Tensor:
+    """Return the tensor with adjacent features, which the kernels assume; they would read other memory."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def additive_mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
@@ -298,6 +304,7 @@ def attention_backward(
     """Return the gradients of queries, keys and values with the blocked kernel."""
     bias = additive_mask(None if mask is None else mask[:, None, None, :], queries)
     flash_backward = private_operator(FLASH_BACKWARD)
+    grad, queries, keys, values = map(row_major, (grad, queries, keys, values))
     return flash_backward(grad, queries, keys, values, mean, log, 0.0, False, attn_mask=bias, scale=1.0)
 
 
@@ -572,7 +579,7 @@ class AbsorbedSet:
         return project(mean, weight_by_head(self.value_map.weight, self.num_heads))
 
     def value_bias(self) -> Float[Tensor, " D"]:
-        """Return the bias of the values; the key bias cancels in the softmax, but gets a gradient, of zero."""
+        """Return the bias of the values; the key bias cancels in the softmax, so its gradient is zero."""
         return upcast_half(self.value_map.bias + 0 * self.key_map.bias)  # distributed training waits for every gradient
 
     def by_head(self, folded: Float[Tensor, "B M X"]) -> Float[Tensor, "B H K X"]:

@@ -295,8 +295,8 @@ def check_input_set(
     weighted = elements.weights is not None if isinstance(elements, SetBatch) else weights is not None
     if weighted and not getattr(module, "takes_weights", False):
         raise TypeError(
-            f"{caller}: weights are not supported, because copies of an element do not simply add up in it; pass a set "
-            "without weights, with repeated elements in it."
+            f"{caller}: weights are not supported, because here a weight cannot stand for copies of an element. "
+            "Pass a set without weights, and repeat its elements instead."
         )
     values = elements.elements if isinstance(elements, SetBatch) else elements
     width = getattr(module, "dim_in", None)

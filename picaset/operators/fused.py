@@ -230,7 +230,7 @@ class PaddedSets:
         return kernels.softmax_mean(folded, self.elements, self.mask, store=False, offsets=self.offsets)
 
     def pull_back(self, folded: Tensor, statistics: Tensor, mean: Tensor, grad_mean: Tensor, need: bool) -> Tensor:
-        """Return the gradient of the folded queries, (B, M, E); that of the elements is kept if there is ``need``."""
+        """Return the gradient of the folded queries, (B, M, E); with ``need``, store that of the elements."""
         folded = folded.expand(self.num_sets, -1, -1)
         if statistics.dim() == 3:
             products = torch.bmm(grad_mean, self.elements.transpose(1, 2))
@@ -363,7 +363,7 @@ Pairs = dict[str, list[tuple[Tensor, Tensor]]]
 
 
 class AbsorbedAttention:
-    """The heads of each step from the elements themselves, and their backward pass."""
+    """Attention to the elements themselves, without projecting the set, and its backward pass."""
 
     num_saved = 4
     """Number of tensors of a step that ``attend`` returns for the backward pass."""
@@ -383,7 +383,7 @@ class AbsorbedAttention:
         """Remove from the saved tensors what ``begin`` returned."""
 
     def attend(self, scaled: Tensor) -> tuple[Tensor, ...]:
-        """Return what the backward pass needs of scaled queries (R, D), or those of one set; the heads come last."""
+        """Attend with scaled queries, (R, D) or for one set; return what the backward pass saves, and the heads."""
         sets, count, dim = self.sets, self.count, self.value_bias.shape[0]
         queries_by_head = scaled.view(-1, self.num_heads, dim // self.num_heads).transpose(0, 1)
         folded = fold(torch.bmm(queries_by_head, self.key_weight), scaled.shape[0] // count, count)

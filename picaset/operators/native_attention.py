@@ -53,7 +53,7 @@ def enable() -> None:
 
 
 def serves(elements: Tensor) -> bool:
-    """Whether the kernel takes elements of this dtype and width."""
+    """Return whether the kernel supports elements of this dtype and width."""
     return elements.dtype is torch.float32 and elements.shape[-1] % WIDTH == 0 and elements.shape[-1] > 0
 
 
@@ -129,7 +129,9 @@ def plan_jobs(elements: Tensor, offsets: Tensor | None, num_queries: int) -> tup
 def run(problem: Problem) -> None:
     """Run all jobs."""
     if load().run(ctypes.byref(problem)):
-        raise MemoryError("picaset's native kernel: no memory or no thread left.")
+        raise MemoryError(
+            "picaset's native kernel could not allocate memory or start a thread. Free memory, or unset PICASET_NATIVE."
+        )
 
 
 def forward(

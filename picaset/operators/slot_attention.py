@@ -147,7 +147,7 @@ class SlotAttention(CascadePool):
     def update(
         self, slots: Float[Tensor, "B K E"], total: Float[Tensor, "B K 1"], weighted: Float[Tensor, "B K E"]
     ) -> Float[Tensor, "B K E"]:
-        """Update the slots from the sum of their shares, and the values weighted by these."""
+        """Update the slots from the total attention that each has received and the values weighted by it."""
         updates = (weighted / torch.where(total == 0, 1.0, total)).to(slots.dtype)
         slots = self.recurrence(updates.flatten(0, 1), slots.flatten(0, 1)).unflatten(0, slots.shape[:2])
         return slots + self.feed_forward(self.update_norm(slots))

@@ -162,22 +162,25 @@ def allow_connections() -> None:
 
 def open_socket(host: str, port: int) -> socket.socket:
     """Return a bound socket, so that the port is known and reserved before the server starts."""
-    if host in ("0.0.0.0", "::", ""):
-        raise ValueError(
-            f"--host must be one address of this machine, such as 127.0.0.1; got {host!r}, which means all of them."
-        )
+    expected = f"--host must be one address of this machine, such as 127.0.0.1; got {host!r}"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol must be given: asyncio sets TCP_NODELAY only where it is; without, small responses come 40 ms late.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+    except socket.gaierror as error:
+        listener.close()
+        raise ValueError(f"{expected} ({error.strerror}).") from None
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error
         raise ValueError(
             f"Port {port} of {host} cannot be used ({reason}); leave --port out to use a free one."
         ) from None
+    if ipaddress.ip_address(listener.getsockname()[0]).is_unspecified:  # 0.0.0.0 has many spellings
+        listener.close()
+        raise ValueError(f"{expected}, which means all of them.")
     listener.listen(2048)
     return listener
 

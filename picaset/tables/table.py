@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picaset.array_files import ParquetReader, read_npy_header
-from picaset.files import atomic_write, check_regular
+from picaset.files import atomic_write, check_regular, open_output
 from picaset.tables.csv_text import MAX_COLUMNS, ByteFile, CsvPart, is_missing, is_number_or_missing, read_csv_parts
 
 ID_NAME = re.compile(
@@ -128,7 +128,7 @@ class Table:
         """Write the table as CSV, with extra columns on the right."""
         columns = (column.tolist() for column in self.columns.values())
         rows = zip(*columns, strict=True) if self.text is None else self.text()
-        with atomic_write(path) as unfinished, unfinished.open("w", newline="") as file:
+        with atomic_write(path) as unfinished, open_output(unfinished) as file:
             writer = csv.writer(file)
             writer.writerow([*self.columns, *extra])
             writer.writerows([*row, *more] for row, more in zip(rows, zip(*extra.values(), strict=True), strict=True))
@@ -383,9 +383,8 @@ def choose_columns(table: Table, *, exclude: Sequence[str] = ()) -> tuple[list[s
         names.append(name) if kind == "numbers" else others.append(f"{name} ({kind})")
     if not names:
         besides = f" besides {list_names(exclude)}" if exclude else ""
-        raise ValueError(
-            f"{table.path} has no column of numbers{besides}; its columns are {list_names(others or table.columns)}."
-        )
+        columns = list_names(others or table.columns) or "none"
+        raise ValueError(f"{table.path} has no column of numbers{besides}; its columns are {columns}.")
     return names, [f"left out: {list_names(others)}; choose columns with --columns"] if others else []
 
 

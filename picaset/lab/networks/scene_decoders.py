@@ -56,7 +56,7 @@ class SceneDecoder(Configurable):
 
     def each_step(self, places: Float[Tensor, "B N D"], num_steps: int | None = None) -> Float[Tensor, "L B K D"]:
         """Return the vectors after every step."""
-        raise ValueError(f"{type(self).__name__} cannot return every step; ask for the last one alone.")
+        raise ValueError(f"{type(self).__name__} has no intermediate steps to return; call it without every_step.")
 
     def trace(self, places: Float[Tensor, "B N D"]) -> Trace | None:
         """Return the templates and the attention of every step; None if the decoder has no attention."""
@@ -147,7 +147,7 @@ class AttentionDecoder(SceneDecoder):
 
     def forward(self, places: Float[Tensor, "B N D"], num_steps: int | None = None) -> Float[Tensor, "B K D"]:
         if num_steps is not None:
-            raise ValueError(f"AttentionDecoder has no steps; got num_steps={num_steps}. Leave it out.")
+            raise ValueError(f"AttentionDecoder attends once: num_steps must be None; got {num_steps}.")
         return self.mixing(self.pool(places))
 
     def trace(self, places: Float[Tensor, "B N D"]) -> Trace:

@@ -55,7 +55,7 @@ def write_page(path: Path, *, origin: str, sections: Sequence[Section], records:
     """
     jinja2: Any = require("jinja2", extra="experiments", purpose="the report page")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, finalize=without_control)
-    template = environment.from_string(Path(__file__).with_name("page.html.jinja").read_text())
+    template = environment.from_string(Path(__file__).with_name("page.html.jinja").read_text(encoding="utf-8"))
     text = template.render(
         title="picaset: results of the PICASO experiments",
         origin=origin,
@@ -66,7 +66,7 @@ def write_page(path: Path, *, origin: str, sections: Sequence[Section], records:
     )
     create_folder(path.parent)
     with atomic_write(path) as unfinished:
-        unfinished.write_text(text)
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def without_control(value: Any) -> Any:
@@ -78,5 +78,5 @@ def read_svg(paths: Sequence[Path]) -> Any:
     """Return the SVG element of a figure, to be embedded in the page."""
     from markupsafe import Markup
 
-    text = paths[0].read_text()
+    text = paths[0].read_text(encoding="utf-8")
     return Markup(text[text.index("<svg") :])

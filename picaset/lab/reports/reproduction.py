@@ -151,7 +151,9 @@ def write_report(
         [paths[0] for section in shown for paths in section.figures.values()],
     )
     with atomic_write(out / "tables.md") as unfinished:
-        unfinished.write_text(tables_to_markdown([table for section in shown for table in section.tables]))
+        unfinished.write_text(
+            tables_to_markdown([table for section in shown for table in section.tables]), encoding="utf-8"
+        )
     return report
 
 

@@ -27,6 +27,8 @@ def announced() -> dict[str, EntryPoint]:
 def import_from(path: str) -> Any:
     """Return an object that is named as ``module:name``; the module may be in the working directory."""
     module_name, _, name = path.partition(":")
+    if not all(map(str.isidentifier, module_name.split("."))):
+        raise ValueError(f"an experiment must be MODULE:FUNCTION, such as my_experiments:drawings; got {path!r}.")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

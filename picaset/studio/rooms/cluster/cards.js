@@ -99,12 +99,16 @@ export class Card {
   }
 }
 
+const LONGEST = 1e6; // larger numbers would not fit into a card
+
 export function formatLikelihood(likelihood) {
+  if (likelihood <= -LONGEST) return `−${(-likelihood).toExponential(1)}`;
   return likelihood.toFixed(likelihood < -100 ? 0 : 2).replace("-", "−");
 }
 
 function formatGap(difference) {
   if (difference === null) return "";
+  if (difference >= LONGEST) return difference.toExponential(1);
   return difference >= 100 ? String(Math.round(difference)) : difference.toFixed(1);
 }
 

@@ -68,6 +68,7 @@ function showList() {
   const focused = document.activeElement?.closest?.("#runs-list label")?.dataset.run;
   find("#runs-list").replaceChildren(...shown.map(listItem));
   if (focused) find(`#runs-list label[data-run="${CSS.escape(focused)}"] input`)?.focus();
+  section.classList.toggle("without-runs", !runs.length);
   const unreadable = runs.filter((run) => run.problem).length;
   const count = shown.length ? `${shown.length} of ${runs.length} runs` : "No run matches";
   find("#runs-count").textContent = runs.length

@@ -247,7 +247,7 @@ class Detector:
         began = time.perf_counter()
         trace = network.trace(image)
         if trace is None:
-            raise ValueError("This network does not work in steps that can be shown.")
+            raise ValueError("This network has no intermediate steps to show.")
         vectors = [network.head(templates) for templates in trace.templates]
         milliseconds = 1e3 * (time.perf_counter() - began)
         maps = [[], *(attention_brightness(step[0].mean(dim=0)) for step in trace.attention)]
