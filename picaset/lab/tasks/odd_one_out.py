@@ -83,7 +83,10 @@ class OddOneOut(Task):
                 f"sets_per_album must be at least drawn_per_album, {self.drawn_per_album}; got {self.sets_per_album}."
             )
         if self.num_fixed_sets and self.sets_per_album > 1:
-            raise ValueError("fixed sets have images of their own: num_fixed_sets must be 0, or sets_per_album 1.")
+            raise ValueError(
+                "sets_per_album must be 1 with num_fixed_sets, because fixed sets share no images; "
+                f"got {self.sets_per_album} and {self.num_fixed_sets}."
+            )
         if self.set_size not in range(3, 65):
             raise ValueError(f"set_size must be from 3 to 64; got {self.set_size}.")
 
