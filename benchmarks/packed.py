@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.measure import forward_and_backward, machine_limits, median_seconds, peak_bytes, record
 from benchmarks.textbook import TextbookCascade, TextbookInduced
-from picaset import InducedSelfAttention, PicasoPool, SetBatch
+from picaset import InducedSelfAttention, Picaso, PicasoPool, SetBatch
 
 DIM, HEADS, TEMPLATES, INDUCING = 128, 4, 4, 32
 
@@ -63,8 +63,12 @@ def limit_seconds(total: int, limits: dict[str, float]) -> float:
 
 
 def training_call(name: str) -> object:
-    """Return a forward and backward pass of one candidate; its input is allocated before the peak is measured."""
+    """Return a forward and backward pass; the input is allocated, and code compiled, before the peak is measured."""
     module, inputs = candidates(skewed_batch())[name]
+    if "compiled" in name:
+        module(*inputs).sum().backward()
+        module.zero_grad(set_to_none=True)
+        inputs[0].grad = None
     return lambda: module(*inputs).sum().backward()
 
 
@@ -84,10 +88,21 @@ def candidates(batch: SetBatch) -> dict[str, tuple[torch.nn.Module, tuple[object
     except ImportError:
         print("torch-geometric is not installed and is left out")
     encoder = InducedSelfAttention(DIM, DIM, num_heads=HEADS, num_inducing=INDUCING, form="authors")
+    network = Picaso(DIM, 5, dim=DIM, num_heads=HEADS, num_inducing=INDUCING, num_outputs=TEMPLATES, form="authors")
+    torch.compiler.reset()
     return modules | {
         "textbook encoder, padded": (TextbookInduced(DIM, DIM, HEADS, INDUCING), (padded, mask)),
         "our encoder, packed": (OnPacked(encoder, batch.offsets), (elements,)),
+        "our network, packed": (OnPacked(network, batch.offsets), (elements,)),
+        "ours, packed, compiled": (OnPacked(whole(pool), batch.offsets), (elements,)),
+        "our encoder, packed, compiled": (OnPacked(whole(encoder), batch.offsets), (elements,)),
+        "our network, packed, compiled": (OnPacked(whole(network), batch.offsets), (elements,)),
     }
+
+
+def whole(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a compiled form of a module that takes a SetBatch, without graph breaks."""
+    return torch.compile(module, fullgraph=True)  # pyright: ignore[reportReturnType]
 
 
 if __name__ == "__main__":
@@ -102,7 +117,9 @@ if __name__ == "__main__":
         calls = forward_and_backward(module, *inputs)
         seconds = {kind: median_seconds(call, warmups=1, at_most=8.0) for kind, call in calls.items()}
         print(f"{name:26} " + "   ".join(f"{kind} {1e3 * value:8.2f}ms" for kind, value in seconds.items()), flush=True)
-        rows.append(dict(name=name, steps=1, limit=None if "encoder" in name else limit, **seconds))
+        rows.append(
+            dict(name=name, steps=1, limit=None if "encoder" in name or "network" in name else limit, **seconds)
+        )
     size = 4 * batch.elements.numel()
     print(f"\nPeak memory of a forward and backward pass, beside the input; the elements take {size / 2**20:.1f} MB")
     for name in candidates(batch):

@@ -147,6 +147,8 @@ def packed() -> str:
         "our encoder, packed": "our encoder (AE32), packed",
         "our encoder, packed, compiled": "our encoder (AE32), packed, compiled",
         "textbook encoder, padded": "textbook encoder, padded",
+        "our network, packed": "our network (AE32, AE32, PB3, SA), packed",
+        "our network, packed, compiled": "our network, packed, compiled",
     }
     cells = [
         [title, milliseconds(times[name]["forward"]), milliseconds(times[name]["forward+backward"]),

@@ -176,7 +176,7 @@ def compare_orders() -> list[dict[str, object]]:
                     for order in ("project", "absorb", None)
                 ]
                 names = ("project", "absorb", "seconds")
-                seconds = dict(zip(names, medians_together(calls, turns=3, at_least=0.3), strict=True))
+                seconds = dict(zip(names, medians_together(calls, turns=3, at_least=0.3, at_most=2.0), strict=True))
                 chosen = "one node" if chosen == "absorb" and projected else chosen
                 over = seconds["seconds"] / min(seconds.values()) - 1
                 print(

@@ -1,6 +1,6 @@
 """Make all records of speed anew, one benchmark after the other, and fill the tables of the documents from them.
 
-    OMP_NUM_THREADS=2 python -m benchmarks.speed                  # all, about a quarter of an hour on an idle machine
+    OMP_NUM_THREADS=2 python -m benchmarks.speed                  # all, about half an hour on an idle machine
     OMP_NUM_THREADS=2 python -m benchmarks.speed network packed   # some of them
     python -m benchmarks.performance_tables                       # only fill the tables
 

@@ -132,6 +132,16 @@ def test_every_form_gives_the_plain_equation(form, shared, order, weighted):
     assert_close(*(gradients(result, inputs) for result in results))
 
 
+@pytest.mark.parametrize("count", [5, 60])
+def test_heads_of_one_feature_take_masks(count):
+    torch.manual_seed(0)
+    pool, mask = PicasoPool(4, num_templates=2, num_heads=4, order="absorb"), torch.rand(3, count) < 0.7
+    projected = PicasoPool(4, num_templates=2, num_heads=4, order="project")
+    projected.load_state_dict(pool.state_dict())
+    elements = torch.randn(3, count, 4)
+    assert_close(pool(elements, mask), projected(elements, mask))
+
+
 @pytest.mark.parametrize(("sizes", "projected"), [((3, 12, 2), True), ((3, 13, 2), False), ((0, 3, 2), False)])
 def test_sets_of_few_elements_for_their_queries_are_projected(sizes, projected):
     num_sets, count, num_queries = sizes

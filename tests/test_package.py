@@ -30,7 +30,7 @@ LAYERS = [
 ]  # fmt: skip
 WITHIN_LAB = ["data", "networks", "tasks", "training", "experiments", "reports"]
 WITHIN_OPERATORS = [
-    "state", "set_norm", "buckets", "base", "attention", "triton_attention", "native_attention",
+    "state", "set_norm", "buckets", "attention", "packed_attention", "base", "triton_attention", "native_attention",
     "fused", "block", "encoders", "simple_pools",
     "picaso", "attention_pools", "janossy_pool", "sort_pool", "slot_attention", "soft_kmeans", "mixture",
     "canonicalize",

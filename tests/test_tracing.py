@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from picaset import AttentionPool, InducedSelfAttention, PicasoPool
+from picaset import AttentionPool, Elementwise, InducedSelfAttention, Picaso, PicasoPool, SelfAttention, SetBatch
 from tests.operators import CODE_PATHS, OPERATORS, Case
 from tests.random_sets import draw_sets
 
@@ -86,6 +86,41 @@ def test_a_compiled_attention_pool_takes_packed_sets(name: str, weighted: bool):
         gradients = [torch.autograd.grad(output.square().sum(), elements)[0] for output in results]
         assert_close(*results)
         assert_close(*gradients)
+
+
+ON_PACKED = {
+    "induced": lambda: InducedSelfAttention(6, 10, num_heads=2, num_inducing=4),
+    "induced, projected": lambda: InducedSelfAttention(6, 4, num_heads=4, num_inducing=9, norm=True),
+    "induced, clean": lambda: InducedSelfAttention(6, 6, num_heads=2, num_inducing=4, residual="clean", norm=True),
+    "self": lambda: SelfAttention(6, 8, num_heads=2, form="authors"),
+    "elementwise": lambda: Elementwise(torch.nn.Linear(6, 3), 6),
+    "network": lambda: Picaso(6, 3, dim=8, num_heads=2, num_inducing=4, num_outputs=2),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "weighted"), [*((name, False) for name in ON_PACKED), ("induced", True), ("self", True)]
+)
+def test_compiled_encoders_and_networks_take_packed_sets(name: str, weighted: bool):
+    torch.manual_seed(0)
+    module = ON_PACKED[name]()
+    torch.compiler.reset()
+    traced = torch.compile(lambda batch: module(batch), fullgraph=True, dynamic=True, backend="aot_eager")
+    for sizes in ([7, 1, 5], [11, 0, 13, 2]):
+        batch = draw_sets(sizes, seed=0, dtype=torch.float32).packed
+        elements = torch.randn(len(batch.elements), 6)
+        weights = torch.arange(len(elements)) % 3 if weighted else None
+        if weights is not None:
+            elements[weights == 0] = torch.nan
+        elements.requires_grad_()
+        batch = SetBatch(elements, batch.offsets, weights)
+        results = [
+            result.elements if isinstance(result, SetBatch) else result for result in (traced(batch), module(batch))
+        ]
+        inputs = [elements, *module.parameters()]
+        gradients = [torch.autograd.grad(output.square().sum(), inputs) for output in results]
+        assert_close(*results, rtol=1e-4, atol=1e-5)
+        assert_close(*gradients, rtol=1e-3, atol=1e-4)
 
 
 def test_compiled_code_keeps_the_fast_kernels():

@@ -20,6 +20,7 @@ from picaset.operators.base import SetEncoder, SetPool, Trace, check_input_set
 from picaset.operators.block import BlockOptions
 from picaset.operators.buckets import pool_in_buckets
 from picaset.operators.encoders import Elementwise, InducedSelfAttention, SelfAttention
+from picaset.operators.packed_attention import compiles_packed
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.simple_pools import MaxPool, MeanPool, SumPool
 from picaset.operators.state import mask_and_weights
@@ -75,6 +76,8 @@ class PooledNetwork(PretrainedNetwork):
         """Return the prediction for every set."""
         if isinstance(elements, SetBatch):
             check_input_set(self, elements, mask, weights)
+            if compiles_packed(elements, self):
+                return self.decoder(self.pool(self.encode(elements)))
             # Once for the whole network, not in every layer.
             return pool_in_buckets(elements, lambda padded, merged: self.forward(padded, *mask_and_weights(merged)))
         return self.decoder(self.pool(self.encode(elements, mask, weights), mask, weights))

@@ -39,6 +39,7 @@ from torch import Tensor, nn
 
 from picaset.checks import check_floating, check_mask, check_tensor, check_weights
 from picaset.operators.buckets import encode_in_buckets, pool_in_buckets
+from picaset.operators.packed_attention import compiles_packed
 from picaset.operators.state import Presence, presence, present
 from picaset.pretrained import PretrainedNetwork
 from picaset.sets import SetBatch
@@ -82,6 +83,8 @@ class SetEncoder(PretrainedNetwork):
     """Number of features of an element; None accepts any."""
     takes_weights = False
     """Whether ``mask`` of ``encode`` may be weights."""
+    encodes_packed = False
+    """Whether there is ``encode_packed``, which compiled code calls for a SetBatch; otherwise it has a graph break."""
 
     def forward(
         self,
@@ -96,12 +99,18 @@ class SetEncoder(PretrainedNetwork):
         """
         if isinstance(elements, SetBatch):
             check_input_set(self, elements, mask, weights)
+            if self.encodes_packed and compiles_packed(elements, self):
+                return zero_absent(elements.with_elements(self.encode_packed(zero_absent(elements))))
             return encode_in_buckets(elements, self.encode)
         padded, merged = read_set(self, elements, mask, weights)
         return write_set(self.encode(padded, merged), merged, like=elements)
 
     def encode(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B N E"]:
         """Encode padded sets whose absent elements are zero."""
+        raise NotImplementedError
+
+    def encode_packed(self, batch: SetBatch) -> Float[Tensor, "total E"]:
+        """Encode the elements of packed sets without planning buckets; those of weight zero are zero."""
         raise NotImplementedError
 
 
@@ -245,6 +254,13 @@ def write_attention(
 def zero_padding(elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B N D"]:
     """Replace absent elements, even NaN and infinity, by exact zeros with zero gradient."""
     return elements if mask is None else elements.masked_fill(~present(mask)[..., None], 0.0)
+
+
+def zero_absent(batch: SetBatch) -> SetBatch:
+    """Replace elements of weight zero, even NaN and infinity, by exact zeros with zero gradient."""
+    if batch.weights is None:
+        return batch
+    return batch.with_elements(batch.elements.masked_fill((batch.weights == 0)[:, None], 0.0))
 
 
 def check_elements(

@@ -39,6 +39,7 @@ from picaset.operators.attention import (
 from picaset.operators.base import read_set, write_set
 from picaset.operators.fused import Form as FusedForm
 from picaset.operators.fused import attend_in_steps
+from picaset.operators.packed_attention import packed_attention
 from picaset.operators.set_norm import SetNorm
 from picaset.operators.state import AttentionState, Presence, upcast_half, without_autocast
 from picaset.pretrained import PretrainedNetwork
@@ -203,6 +204,31 @@ class MultiheadAttentionBlock(PretrainedNetwork):
             return self.attend_in_steps(queries, view.elements, view.mask, num_steps=1)
         projected = self.project(queries, mask)  # (B, K, D)
         return self.combine(queries, projected, attend(upcast_half(projected), view), mask)
+
+    def update_packed(
+        self,
+        queries: Float[Tensor, "total Q"] | Float[Tensor, "1 M Q"],
+        elements: Float[Tensor, "total E"] | Float[Tensor, "B M E"],
+        batch: SetBatch,
+    ) -> Float[Tensor, "total D"] | Float[Tensor, "B M D"]:
+        """Update queries by attending to the sets of a batch, in compiled code (packed_attention.py).
+
+        Queries or elements, or both, are the packed ones of the batch; queries (1, M, Q) are shared by all sets, and
+        elements (B, M, E) are vectors of each set.
+        """
+        if queries.dim() == 3 and self.is_fused(None) and self.cheapest_order(num_queries=queries.shape[1]) == "absorb":
+            return self.attend_in_steps(queries, batch.with_elements(elements), None, num_steps=1)
+        projected = self.project(queries)
+        normed = self.normalized(elements, None)
+        parts = [upcast_half(part) for part in (projected, self.key_map(normed), self.value_map(normed))]
+        parts[0] = parts[0] * self.scale
+        if queries.dim() == elements.dim():
+            rows, vectors = torch.cat(parts, dim=1), None
+        elif queries.dim() == 2:
+            rows, vectors = parts[0], torch.cat(parts[1:], dim=2)
+        else:
+            rows, vectors = torch.cat(parts[1:], dim=1), parts[0].expand(len(batch), -1, -1)
+        return self.combine(queries, projected, packed_attention(rows, vectors, batch, self.num_heads))
 
     def normalized(
         self, elements: Float[Tensor, "B N E"], mask: Shaped[Tensor, "B N"] | None

@@ -16,6 +16,7 @@ from picaset.checks import check_num_heads, check_positive
 from picaset.operators.base import SetEncoder, learned_templates
 from picaset.operators.block import BlockOptions, MultiheadAttentionBlock
 from picaset.operators.state import Presence
+from picaset.sets import SetBatch
 
 
 class Elementwise(SetEncoder):
@@ -34,6 +35,7 @@ class Elementwise(SetEncoder):
     """
 
     takes_weights = True
+    encodes_packed = True
 
     def __init__(self, network: nn.Module, dim_in: int | None = None) -> None:
         super().__init__()
@@ -42,6 +44,9 @@ class Elementwise(SetEncoder):
 
     def encode(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B N E"]:
         return self.network(elements)
+
+    def encode_packed(self, batch: SetBatch) -> Float[Tensor, "total E"]:
+        return self.network(batch.elements)
 
 
 class SelfAttention(SetEncoder):
@@ -69,6 +74,7 @@ class SelfAttention(SetEncoder):
     """
 
     takes_weights = True
+    encodes_packed = True
 
     def __init__(self, dim_in: int, dim: int, *, num_heads: int, **options: Unpack[BlockOptions]) -> None:
         super().__init__()
@@ -78,6 +84,9 @@ class SelfAttention(SetEncoder):
 
     def encode(self, elements: Float[Tensor, "B N D"], mask: Presence | None) -> Float[Tensor, "B N E"]:
         return self.block.update(elements, self.block.view(elements, mask, num_queries=None), mask)
+
+    def encode_packed(self, batch: SetBatch) -> Float[Tensor, "total E"]:
+        return self.block.update_packed(batch.elements, batch.elements, batch)
 
 
 class InducedSelfAttention(SetEncoder):
@@ -106,6 +115,7 @@ class InducedSelfAttention(SetEncoder):
     """
 
     takes_weights = True
+    encodes_packed = True
 
     def __init__(
         self, dim_in: int, dim: int, *, num_heads: int, num_inducing: int, **options: Unpack[BlockOptions]
@@ -122,3 +132,7 @@ class InducedSelfAttention(SetEncoder):
         view = self.gather.view(elements, mask, num_queries=self.inducing.shape[0])
         gathered = self.gather.update(self.inducing[None], view)  # (B, M, D)
         return self.spread.update(elements, self.spread.view(gathered, None, num_queries=None), mask)
+
+    def encode_packed(self, batch: SetBatch) -> Float[Tensor, "total E"]:
+        gathered = self.gather.update_packed(self.inducing[None], batch.elements, batch)  # (B, M, D)
+        return self.spread.update_packed(batch.elements, gathered, batch)

@@ -389,7 +389,7 @@ class AbsorbedAttention:
         folded = fold(torch.bmm(queries_by_head, self.key_weight), scaled.shape[0] // count, count)
         mean, statistics = sets.attend(folded)
         heads = torch.baddbmm(self.bias_by_head, unfold(mean, self.num_heads), self.value_weight_transposed)
-        attended = heads.transpose(0, 1).reshape(sets.num_sets * count, dim)
+        attended = heads.transpose(0, 1).reshape(sets.num_sets * count, dim).contiguous()  # a view if d = 1
         if sets.nonempty is not None:
             attended.view(sets.num_sets, count * dim).mul_(sets.nonempty[:, None])
         return folded, mean, statistics, attended
