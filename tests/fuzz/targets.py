@@ -185,7 +185,7 @@ def is_small(run: Path) -> bool:
     task, training = experiment.task, experiment.training
     numbers = [getattr(task, name, 0) for name in ("num_benchmark_sets", "num_scored_sets")]
     sizes = getattr(task, "sizes", (10**9,))
-    steps = task.network.get("num_steps") or 1
+    steps = 1 if task.network is None else task.network.get("num_steps") or 1
     return experiment.kind == "clustering" and max(*numbers, *sizes, steps, training.steps) <= 100
 
 
