@@ -17,7 +17,47 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend  # pyright: ignore
 
 NAME = "fake"
-_setup_privateuseone_for_python_backend(NAME)
+
+
+class Backend:
+    """What torch asks about the device: there is one inside ``FakeDevice`` and none outside, as for other tests."""
+
+    num_devices = 0
+
+    def device_count(self) -> int:
+        return self.num_devices
+
+    def is_available(self) -> bool:
+        return self.num_devices > 0
+
+    def is_initialized(self) -> bool:
+        return self.is_available()
+
+    def current_device(self) -> int:
+        return 0
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def manual_seed_all(self, seed: int) -> None:
+        pass
+
+
+class Hooks(torch._C._acc.PrivateUse1Hooks):
+    """The same for the part of torch that is written in C++."""
+
+    def is_available(self) -> bool:
+        return BACKEND.is_available()
+
+    def has_primary_context(self, dev_id: int) -> bool:
+        return BACKEND.is_available()
+
+    def is_built(self) -> bool:
+        return True
+
+
+BACKEND = Backend()
+_setup_privateuseone_for_python_backend(NAME, backend_module=BACKEND, hook=Hooks())
 
 
 class OnDevice(Tensor):
@@ -67,12 +107,14 @@ class FakeDevice(TorchDispatchMode):
         self.conversion = ConversionMode()
 
     def __enter__(self) -> "FakeDevice":
+        BACKEND.num_devices += 1
         self.conversion.__enter__()
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         self.conversion.__exit__(*error)
+        BACKEND.num_devices -= 1
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = run(function, args, kwargs or {})

@@ -23,6 +23,9 @@ def test_the_fake_device_refuses_to_mix_tensors_and_returns_values():
         assert (there + there).cpu().tolist() == [0, 2, 4]
         with pytest.raises(RuntimeError, match="expected all tensors to be on one device"):
             there + torch.ones(3)
+    assert not torch.accelerator.is_available()  # other tests of this process see no device
+    with torch.random.fork_rng():
+        torch.rand(1)
 
 
 @pytest.mark.parametrize("options", [{}, {"noise": True}, {"init": "network", "n_components": 2}], ids=str)
