@@ -20,7 +20,7 @@ NAME = "fake"
 
 
 class Backend:
-    """What torch asks about the device: there is one inside ``FakeDevice`` and none outside, as for other tests."""
+    """Answers to torch about the device: there is one inside ``FakeDevice`` and none outside."""
 
     num_devices = 0
 
