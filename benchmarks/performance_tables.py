@@ -5,6 +5,7 @@
 ``python -m benchmarks.speed`` makes the records. A test checks that the documents have their tables.
 """
 
+import argparse
 import json
 import re
 from collections.abc import Callable
@@ -253,10 +254,11 @@ def fill_readme(text: str) -> str:
     return LINK.sub(link_of, text)
 
 
-def main() -> None:
+def fill_documents() -> None:
     DOCUMENT.write_text(fill_document(DOCUMENT.read_text()))
     README.write_text(fill_readme(README.read_text()))
 
 
 if __name__ == "__main__":
-    main()
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    fill_documents()

@@ -62,7 +62,7 @@ def main() -> None:
         began = time.perf_counter()
         path = make_record(name)
         print(f"{path.name}: {time.perf_counter() - began:.0f} seconds\n", flush=True)
-    performance_tables.main()
+    performance_tables.fill_documents()
 
 
 if __name__ == "__main__":
