@@ -11,7 +11,7 @@ from scipy import stats
 from picaset.lab.experiments import STUDY, experiment
 from picaset.lab.reports.records import Record, find_records
 from picaset.lab.reports.reproduction import write_report
-from picaset.lab.reports.study import (
+from picaset.lab.reports.study import VERDICT_COLUMN, (
     CASCADE,
     CLAIMS,
     COMPARISONS,
@@ -52,7 +52,7 @@ def runs(row: str, *novel: float, split: str = "azimuth") -> list[Record]:
 def verdict_of(records: list[Record]) -> str:
     table = claims_table(records)
     return next(
-        row[5].measured
+        row[VERDICT_COLUMN].measured
         for row in table.rows
         if row[0].measured == "Toys: three steps (PB3) are above Set Transformer at novel azimuths"
     )
