@@ -11,10 +11,11 @@ from scipy import stats
 from picaset.lab.experiments import STUDY, experiment
 from picaset.lab.reports.records import Record, find_records
 from picaset.lab.reports.reproduction import write_report
-from picaset.lab.reports.study import VERDICT_COLUMN, (
+from picaset.lab.reports.study import (
     CASCADE,
     CLAIMS,
     COMPARISONS,
+    VERDICT_COLUMN,
     claims_table,
     compare,
     count_verdicts,
