@@ -1,5 +1,5 @@
 # make run     install, cluster an example, find odd faces, then the paper's tables and figures as one page
-# make documents    tables and figures in docs/, from the records in results/runs
+# make documents    tables and figures in docs/ and README, from the records in results/
 # make studio  install, then open the page on which sets are played with
 # make test    install, then format, lint, types, laws, doctests, and every printed command
 # make shapes  install, then all tests with every shape and type of the package checked as it runs (half an hour)
@@ -91,6 +91,9 @@ documents: .venv/installed
 	$(BIN)/picaset faces --out report/figures
 	cp report/tables.md docs/tables.md
 	$(BIN)/python examples/write_documents.py
+	$(BIN)/python examples/choosing_tables.py
+	$(BIN)/python -m benchmarks.clusterer_tables
+	$(BIN)/python -m benchmarks.performance_tables
 	cp report/figures/*.png docs/figures/
 
 format: .venv/installed

@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=2 python -m benchmarks.speed                  # all, about half an hour on an idle machine
     OMP_NUM_THREADS=2 python -m benchmarks.speed network packed   # some of them
     python -m benchmarks.performance_tables                       # only fill the tables
-    python examples/choosing_tables.py                            # the tables of docs/choosing.md, from some of them
+    make documents                                                # all tables of the documents, also other records'
 
 A record replaces the one of the same name in ``results/``. Commit records and documents together.
 """

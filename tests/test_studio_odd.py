@@ -20,8 +20,10 @@ FACES = draw_faces(NUM_DRAWN, seed=DRAWN_SEED + 1)
 
 @pytest.fixture(scope="module")
 def here(studio_weights):
-    with studio(weights=studio_weights) as found:
-        yield found
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.delenv("PICASET_DATA", raising=False)
+        with studio(weights=studio_weights) as found:
+            yield found
 
 
 def get(here, path: str, status: int = 200):

@@ -23,8 +23,10 @@ SCENE = dict(seed=3, objects=5)
 
 @pytest.fixture(scope="module")
 def here(studio_weights):
-    with studio(weights=studio_weights) as found:
-        yield found
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.delenv("PICASET_DATA", raising=False)
+        with studio(weights=studio_weights) as found:
+            yield found
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,10 @@ VIEW = dict(category="truck", instance=2, elevation=3, azimuth=7, lighting=1)
 
 @pytest.fixture(scope="module")
 def here(studio_weights):
-    with studio(weights=studio_weights) as found:
-        yield found
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.delenv("PICASET_DATA", raising=False)
+        with studio(weights=studio_weights) as found:
+            yield found
 
 
 @pytest.fixture(scope="module")
