@@ -77,7 +77,8 @@ def check_positive(*, caller: str, **sizes: object) -> None:
     """Raise unless every size is an integer of at least 1."""
     for name, size in sizes.items():
         if not isinstance(size, int):
-            raise TypeError(f"{caller}: {name} must be an integer; got {size!r}.")
+            hint = f" Pass int({name})." if hasattr(size, "__index__") else ""
+            raise TypeError(f"{caller}: {name} must be an integer; got {size!r}.{hint}")
         if size < 1:
             raise ValueError(f"{caller}: {name} must be at least 1; got {size}.")
 

@@ -173,6 +173,14 @@ def can_be_folder(path: Path) -> bool:
     return existing.is_dir() and os.access(existing, os.W_OK)
 
 
+def check_outputs(source: Path | None, **outputs: Path | None) -> None:
+    """Raise if a command would write two outputs to one file, or one over the file that it reads."""
+    taken = {} if source is None else {source.resolve(): "the file that is read"}
+    for name, path in outputs.items():
+        if path is not None and (other := taken.setdefault(path.resolve(), f"--{name}")) != f"--{name}":
+            raise ValueError(f"--{name} is {path}, which is {other}{' as well' * other.startswith('--')}.")
+
+
 @contextmanager
 def atomic_write(path: Path) -> Generator[Path]:
     """Write to a temporary file beside ``path`` that is synced and renamed to ``path`` if no error occurs.

@@ -52,6 +52,14 @@ def test_labels_are_written_beside_the_rows_they_belong_to(two_sets, tmp_path):
         assert labelled["component"] == ("1" if far else "0")  # the larger component comes first
 
 
+def test_labels_can_be_clustered_again(two_sets, tmp_path):
+    first, second = tmp_path / "labels.csv", tmp_path / "again.csv"
+    assert main(["cluster", str(two_sets), "--set", "who", "--labels", str(first)]) == 0
+    assert main(["cluster", str(first), "--columns", "x", "y", "--labels", str(second)]) == 0
+    assert list(read(second)[0])[-4:] == ["component", "probability", "component_2", "probability_2"]
+    assert [row["component"] for row in read(second)] == [row["component"] for row in read(first)]
+
+
 def test_parameters_are_the_same_as_json_and_as_csv(two_sets, tmp_path):
     for name in ("mixtures.json", "mixtures.csv"):
         arguments = ["--columns", "x", "y", "--components", "2", "--parameters", str(tmp_path / name)]
@@ -111,6 +119,8 @@ def test_rows_with_missing_values_are_refused_or_dropped_on_request(two_sets, tm
         ("x,y\n1,2\n3,4\n", ["--components", "-3"], "--components must be between 1 and 200; got -3"),
         ("x,y\n1,2\n3,4\n", ["--plot", "p.jpg"], "--plot must end in .png or .svg or .pdf"),
         ("x,y\n1,2\n3,4\n", ["--labels", "no/such/l.csv"], "--labels: there is no folder no/such"),
+        ("x,y\n1,2\n3,4\n", ["--labels", "points.csv"], "--labels is points.csv, which is the file that is read."),
+        ("x,y\n1,2\n3,4\n", ["--labels", "a.csv", "--parameters", "./a.csv"], "is a.csv, which is --labels as well."),
         ("x,y\n1e300,0\n0,1e300\n", ["--components", "2"], "between -1e+100 and 1e+100; set 0 has 1e+300 in row 0"),
         ("", [], "is empty"),
     ],

@@ -127,6 +127,8 @@ def test_an_input_that_is_no_tensor_is_refused_with_a_hint():
 
 
 def test_a_size_that_is_no_whole_number_is_refused():
+    with raises(TypeError, "PicasoPool: num_heads must be an integer; got np.int64(2). Pass int(num_heads)."):
+        PicasoPool(dim=8, num_templates=1, num_heads=np.int64(2))
     with raises(TypeError, "PicasoPool: num_heads must be an integer; got 2.0."):
         PicasoPool(12, num_templates=3, num_heads=2.0)
 

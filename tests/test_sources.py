@@ -444,6 +444,16 @@ def test_encoded_elements_are_written_to_every_kind_of_sink(elements, tmp_path):
     assert_close(torch.from_numpy(batch), cascade(elements[:22].view(2, 11, DIM))[1].detach())
 
 
+def test_bfloat16_is_refused_by_sinks_of_numpy(tmp_path):
+    elements = torch.ones(4, 2, dtype=torch.bfloat16)
+    for sink in (tmp_path / "encoded.npy", np.empty((4, 2), np.float32)):
+        with pytest.raises(
+            TypeError, match="the result is bfloat16, which NumPy does not have; pass a function as sink"
+        ):
+            stream(Elementwise(torch.nn.Identity()), elements, sink=sink)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_interrupted_sink_leaves_nothing_behind(elements, tmp_path):
     encoder = Elementwise(nn.Linear(DIM, 4))
     with pytest.raises(RuntimeError, match=r"changed between passes|same iterator"):

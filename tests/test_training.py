@@ -168,6 +168,8 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path):
     odd = replace(SMOKE, training=replace(SMOKE.training, batch_size=3))
     with pytest.raises(ValueError, match="batch_size must be a multiple of the number of devices; got 3 and 2"):
         start(odd, tmp_path / "run", devices=2, silent=True, accelerator="cpu")
+    with pytest.raises(ValueError, match="devices must be at least 1; got 0"):
+        start(odd, tmp_path / "run", devices=0, silent=True, accelerator="cpu")
     assert not (tmp_path / "run").exists()
 
 

@@ -11,7 +11,7 @@ from rich.table import Table as PrintedTable
 
 from picaset.checks import check_device
 from picaset.extras import require
-from picaset.files import can_be_folder
+from picaset.files import can_be_folder, check_outputs
 from picaset.tables.table import read_table
 from picaset.terminal import Terminal, say
 from picaset.threads import SMALL, few_threads
@@ -199,6 +199,7 @@ class Classify:
                 raise ValueError(
                     f"--{name} must be a {' or '.join(suffixes)} file in a folder that exists; got {path}."
                 )
+        check_outputs(self.file, rows=self.rows, plot=self.plot)
         if self.save is not None and not can_be_folder(self.save):
             raise ValueError(f"--save must be a folder that can be written to, or a new one; got {self.save}.")
         if self.plot is not None:

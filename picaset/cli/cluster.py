@@ -15,6 +15,7 @@ from rich.table import Table
 
 from picaset.estimators.mixture_plot import MAX_PANELS, Panel, draw_mixtures, separating_columns
 from picaset.extras import require
+from picaset.files import check_outputs
 from picaset.tables.table import fits_in_memory, open_large_table, read_table
 from picaset.terminal import Terminal, say
 
@@ -143,6 +144,7 @@ class Cluster:
                 raise ValueError(f"--{name} must end in {' or '.join(suffixes)}; got {path}.")
             if path is not None and not path.parent.is_dir():
                 raise ValueError(f"--{name}: there is no folder {path.parent}.")
+        check_outputs(self.file, labels=self.labels, parameters=self.parameters, plot=self.plot)
 
     def print_result(self, clustered: Any, comparison: dict[str, Any] | None, notes: Sequence[str]) -> None:
         console = Terminal()

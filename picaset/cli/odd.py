@@ -9,7 +9,7 @@ import tyro
 from rich.table import Table
 
 from picaset.extras import require
-from picaset.files import can_be_folder
+from picaset.files import can_be_folder, check_outputs
 from picaset.tables.table import read_table
 from picaset.terminal import Terminal, say
 
@@ -64,6 +64,7 @@ class Odd:
             raise ValueError("give either a file or --example.")
         if self.scores is not None and (self.scores.suffix != ".csv" or not self.scores.parent.is_dir()):
             raise ValueError(f"--scores must be a .csv file in a folder that exists; got {self.scores}.")
+        check_outputs(self.file, scores=self.scores)
         if self.save is not None and not can_be_folder(self.save):
             raise ValueError(f"--save must be a folder that can be written to, or a new one; got {self.save}.")
         require("sklearn", extra="estimators", purpose="picaset odd")

@@ -205,7 +205,7 @@ def fill_array(large: LargeSet, array: NDArray[Any]) -> None:
                 f"{CALLER}: the sink has shape {array.shape}, which has no room for elements {start} to {stop - 1} of "
                 f"{len(elements)} set{'s' * (len(elements) > 1)} with {elements.shape[2]} features."
             )
-        part[...] = rows.cpu().numpy()
+        part[...] = to_numpy(rows)
         start = stop
     if start != array.shape[-2]:
         raise ValueError(f"{CALLER}: the sink has room for {array.shape[-2]} elements; the set has {start}.")
@@ -220,7 +220,7 @@ def write_npy(large: LargeSet, path: Path) -> None:
     with atomic_write(path) as unfinished, unfinished.open("wb") as file:
         count, width, dtype = 0, 0, np.dtype(np.float32)
         for elements in element_chunks(large):
-            rows: Any = elements[0].cpu().contiguous().numpy()
+            rows: Any = to_numpy(elements[0].contiguous())
             if count == 0:
                 width, dtype = rows.shape[1], rows.dtype
                 write_header(file, (0, width), dtype)
@@ -228,6 +228,15 @@ def write_npy(large: LargeSet, path: Path) -> None:
             file.write(memoryview(rows).cast("B"))
         file.seek(0)
         write_header(file, (count, width), dtype)
+
+
+def to_numpy(elements: Tensor) -> NDArray[Any]:
+    if elements.dtype is torch.bfloat16:
+        raise TypeError(
+            f"{CALLER}: the result is bfloat16, which NumPy does not have; pass a function as sink, or operator "
+            "and elements in float32."
+        )
+    return elements.cpu().numpy()
 
 
 def write_header(file: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:

@@ -18,7 +18,7 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -125,13 +125,18 @@ class Table:
         raise ValueError(f"{self.path}, {self.locations[row]}: column {name} has {value[:100]!r}, which {reason}.")
 
     def write_csv(self, path: Path, extra: Mapping[str, Sequence[Any]]) -> None:
-        """Write the table as CSV, with extra columns on the right."""
+        """Write the table as CSV, with extra columns on the right; one whose name is taken is numbered: score_2."""
         columns = (column.tolist() for column in self.columns.values())
         rows = zip(*columns, strict=True) if self.text is None else self.text()
         with atomic_write(path) as unfinished, open_output(unfinished) as file:
             writer = csv.writer(file)
-            writer.writerow([*self.columns, *extra])
+            writer.writerow([*self.columns, *(free_name(name, self.columns) for name in extra)])
             writer.writerows([*row, *more] for row, more in zip(rows, zip(*extra.values(), strict=True), strict=True))
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """Return a name that is not taken: the name itself, or the first of name_2, name_3 and so on."""
+    return next(free for free in chain([name], (f"{name}_{number}" for number in count(2))) if free not in taken)
 
 
 def list_names(names: Iterable[str]) -> str:

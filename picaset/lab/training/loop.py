@@ -100,7 +100,10 @@ def check_launch(experiment: Experiment, launch: Launch) -> None:
     if launch.get("tensorboard"):
         require("tensorboard", extra="all", purpose="writing for TensorBoard")
     batch_size, devices, nodes = experiment.training.batch_size, launch.get("devices", 1), launch.get("nodes", 1)
-    if min(devices, nodes) < 1 or batch_size % (devices * nodes):
+    for name, number in (("devices", devices), ("nodes", nodes)):
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1; got {number}.")
+    if batch_size % (devices * nodes):
         on = f" on each of {nodes} machines" if nodes > 1 else ""
         raise ValueError(f"batch_size must be a multiple of the number of devices; got {batch_size} and {devices}{on}.")
     if nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
