@@ -38,13 +38,14 @@ run: .venv/installed
 studio: .venv/installed
 	$(BIN)/picaset studio
 
+# The tests of one core run one after the other beside the main ones, which are often waiting; their output comes last.
 test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(MAKE) --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(TESTS_OF_ONE_CORE)
-	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not ray'
+	$(MAKE) $(TESTS_OF_ONE_CORE) > .venv/tests-of-one-core.txt 2>&1 & others=$$!; \
+	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not ray'; main=$$?; \
+	wait $$others; others=$$?; cat .venv/tests-of-one-core.txt; exit $$((main + others))
 
-# Each of these needs one core, so make test runs them two at a time.
 test-types:
 	$(BIN)/pyright
 
