@@ -41,8 +41,8 @@ from picaset.files import MAX_JSON_DEPTH, check_name, read_json
 from picaset.lab.data.folders import MAX_PIXELS, load_image
 from picaset.lab.experiments import experiment
 from picaset.lab.reports import scenes
+from picaset.lab.reports.page import Cell, Table
 from picaset.lab.reports.reproduction import choose_records
-from picaset.lab.reports.table import Cell, Table
 from picaset.lab.training.experiment import Experiment
 from picaset.lab.training.run_directory import RunDirectory
 from picaset.networks.set_networks import DeepSets, Picaso

@@ -13,9 +13,9 @@ from picaset import AmortizedMixture
 from picaset.cli import main
 from picaset.estimators import large_mixture
 from picaset.estimators.large_mixture import draw_sample, open_points
-from picaset.progress import Silent
 from picaset.tables import table as large_table
 from picaset.tables.table import open_large_table
+from picaset.terminal import Silent
 
 
 @pytest.fixture

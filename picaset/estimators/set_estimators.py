@@ -53,7 +53,7 @@ from picaset.large.sources import Chunk, FromFunction
 from picaset.large.stream import stream
 from picaset.networks.set_networks import Encoder
 from picaset.networks.set_predictor import ENCODERS, POOLS, PredictorPool, SetPredictor
-from picaset.progress import Watcher, watch_steps
+from picaset.terminal import Watcher, watch_steps
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -39,7 +39,7 @@ from picaset.large.statistics import Statistic, Summary
 from picaset.operators.base import zero_padding
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.state import upcast_half
-from picaset.progress import Silent, Watcher
+from picaset.terminal import Silent, Watcher
 
 Spill = Literal["auto", "always", "never"]
 Value = TypeVar("Value")

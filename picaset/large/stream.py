@@ -24,7 +24,7 @@ from picaset.large.large_set import LargeSet, Reading, Spill
 from picaset.large.partitions import Partitioned
 from picaset.large.rules import apply_streamed
 from picaset.large.sources import CALLER, InMemory, Source, open_source
-from picaset.progress import watch_passes
+from picaset.terminal import watch_passes
 
 Transform = Callable[[Tensor], Tensor]
 Sink = str | os.PathLike[str] | NDArray[np.generic] | Callable[[Tensor], object]

@@ -40,6 +40,10 @@ class Record:
         """Name, profile and seed, which identify a run."""
         return self.experiment.name, self.experiment.profile, self.experiment.training.seed
 
+    def curve(self, metric: str) -> dict[int, float]:
+        """Return a metric that was logged during training, by step."""
+        return {entry["step"]: entry[metric] for entry in self.metrics if metric in entry}
+
     def task_as(self, kind: type[TaskType]) -> TaskType:
         """Return the task, which must be of the class ``kind``."""
         task = self.experiment.task

@@ -7,11 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from picaset.figures import draw_learning_curves
 from picaset.files import atomic_write, read_value
 from picaset.lab.reports.clustering import CLUSTERING
-from picaset.lab.reports.curves import draw_learning_curves
 from picaset.lab.reports.odd_one_out import ODD_ONE_OUT
-from picaset.lab.reports.page import Figures, Reporter, Section, write_page
+from picaset.lab.reports.page import (
+    Cell,
+    Figures,
+    Reporter,
+    Section,
+    Table,
+    escape_markdown,
+    format_mean,
+    highest_mean,
+    row_heading,
+    score_cell,
+    write_page,
+)
 from picaset.lab.reports.records import (
     OnSkip,
     Record,
@@ -31,7 +43,6 @@ from picaset.lab.reports.study import (
     read_step_costs,
     study_tables,
 )
-from picaset.lab.reports.table import Cell, Table, escape_markdown, format_mean, highest_mean, row_heading, score_cell
 from picaset.lab.reports.viewpoints import VIEWPOINTS
 
 REPORTERS: dict[str, Reporter] = {
@@ -248,9 +259,10 @@ def is_number(value: object) -> bool:
 
 def draw_plugin_curves(rows: dict[str, list[Record]], folder: Path, name: str) -> Figures:
     """Draw the validation score of the first seed of each experiment against the training step."""
-    if not any("score" in entry for row in rows.values() for entry in row[0].metrics):
+    curves = {label: runs[0].curve("score") for label, runs in rows.items()}
+    if not any(curves.values()):
         return {}
-    paths = draw_learning_curves(rows, folder, name, metric="score", label="validation score")
+    paths = draw_learning_curves(curves, folder, name, label="validation score")
     return {"Validation score during training, first seed of each experiment.": paths}
 
 

@@ -24,11 +24,10 @@ from picaset.lab.data.scenes import Scenes, describe_object, from_vectors, to_ve
 from picaset.lab.data.traced_scenes import default_cameras, load_traced_scenes, scene_cameras
 from picaset.lab.experiments.scenes import ROWS, VARIANTS, by_objective
 from picaset.lab.networks.scene_network import SceneNetwork
-from picaset.lab.reports.page import Figures, Reporter
+from picaset.lab.reports.page import Cell, Figures, Reporter, Table, highest_mean, row_heading, score_cell
 from picaset.lab.reports.published import TABLE_5
 from picaset.lab.reports.records import Record, all_runs, alternatives, runs_named, training_time
 from picaset.lab.reports.schemas import ScenesResult
-from picaset.lab.reports.table import Cell, Table, highest_mean, row_heading, score_cell
 from picaset.lab.tasks.scene_scores import SURE, Marks, mark
 from picaset.lab.tasks.scenes import SEEDS, SceneObjects
 from picaset.lab.training.experiment import Training
