@@ -10,13 +10,13 @@ Dimensions:  B images   S pixels a side   K predictions   M objects   V features
 """
 
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
-from picaset.extras import require
 from picaset.lab.data.scenes import PRESENCE, Objects, from_vectors
 from picaset.lab.networks.scene_decoders import AttentionDecoder, DescentDecoder
 from picaset.lab.networks.scene_network import SceneNetwork
@@ -52,6 +52,25 @@ def area(right: Float[Tensor, "P T"], num_objects: Tensor) -> Float[Tensor, " T"
     precision = hits / torch.arange(1, len(right) + 1, device=right.device)[:, None]
     best_from_here = precision.flip(0).cummax(dim=0).values.flip(0)
     return (best_from_here * right).sum(dim=0) / num_objects
+
+
+def average_precision(
+    predicted: Float[Tensor, "B K V"], targets: Float[Tensor, "B M V"], thresholds: Sequence[float] = THRESHOLDS
+) -> Float[Tensor, " T"]:
+    """Return the average precision at each threshold, from 0 to 1, over the predictions of all images together.
+
+    Example:
+        >>> targets = torch.rand(3, 10, 19).round()
+        >>> average_precision(targets, targets).shape
+        torch.Size([5])
+    """
+    (predictions, _), objects = ranked(predicted), from_vectors(targets)
+    num_objects = (objects.presence > 0).sum()
+    if num_objects == 0:
+        raise ValueError("average_precision: the targets have no objects; pass scenes that have some.")
+    right, _ = match_objects(predictions, objects, torch.tensor(thresholds, device=predicted.device))
+    order = predictions.presence.flatten().argsort(descending=True, stable=True)
+    return area(right.flatten(0, 1)[order].double(), num_objects)
 
 
 SURE = 0.5
@@ -114,12 +133,8 @@ def predict(
 
 def precisions(predicted: Float[Tensor, "B K V"], targets: Float[Tensor, "B K V"]) -> dict[str, float]:
     """Return average precision, from 0 to 1, by threshold."""
-    require("torchmetrics", extra="experiments", purpose="measuring average precision")
-    from picaset.lab.tasks.scene_precision import ScenePrecision
-
-    metric = ScenePrecision()
-    metric.update(predicted, targets)
-    return {f"{threshold:g}": float(value) for threshold, value in zip(THRESHOLDS, metric.compute(), strict=True)}
+    values = average_precision(predicted, targets)
+    return {f"{threshold:g}": float(value) for threshold, value in zip(THRESHOLDS, values, strict=True)}
 
 
 def by_steps(
