@@ -3,9 +3,9 @@
 import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -53,6 +53,7 @@ from picaset.large.sources import Chunk, FromFunction
 from picaset.large.stream import stream
 from picaset.networks.set_networks import Encoder
 from picaset.networks.set_predictor import ENCODERS, POOLS, PredictorPool, SetPredictor
+from picaset.pretrained import PretrainedNetwork
 from picaset.terminal import Watcher, watch_steps
 
 Floats = NDArray[np.float64]
@@ -96,67 +97,43 @@ class WeightedRows(FromFunction):
         self.count = start
 
 
+@dataclass(eq=False, repr=False)
 class SupervisedSetEstimator(SetNetworkEstimator):
     """Base class of :class:`SetClassifier` and :class:`SetRegressor`, which define the targets and the loss."""
 
-    _network_class = SetPredictor
-    _kind: Kind
-    networks_: list[SetPredictor]
-    ensemble_: SetEnsemble | None
-    validation_curve_: list[float]
-    best_epoch_: int
-    report_: dict[str, dict[str, float]]
-    _per_row: bool
-    _fill: Floats | None
+    _network_class: ClassVar[type[PretrainedNetwork]] = SetPredictor
+    _kind: ClassVar[Kind]
+    networks_: list[SetPredictor] = field(init=False)
+    ensemble_: SetEnsemble | None = field(init=False)
+    validation_curve_: list[float] = field(init=False)
+    best_epoch_: int = field(init=False)
+    report_: dict[str, dict[str, float]] = field(init=False)
+    _per_row: bool = field(init=False)
+    _fill: Floats | None = field(init=False)
 
-    def __init__(
-        self,
-        pool: PredictorPool = "picaso",
-        *,
-        method: Method = "auto",
-        encoder: Encoder = "elementwise",
-        dim: int = 64,
-        num_heads: int = 4,
-        num_steps: int = 3,
-        dropout: float = 0.1,
-        num_networks: int = 5,
-        max_iter: int = 300,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.2,
-        n_iter_no_change: int = 40,
-        batch_size: int = 32,
-        learning_rate: float = 3e-3,
-        weight_decay: float = 0.01,
-        missing: Literal["error", "mean"] = "error",
-        set_column: str | None = None,
-        weight_column: int | str | None = None,
-        warm_start: bool = False,
-        device: Any = None,
-        verbose: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.pool: PredictorPool = pool
-        self.method: Method = method
-        self.encoder: Encoder = encoder
-        self.dim = dim
-        self.num_heads = num_heads
-        self.num_steps = num_steps
-        self.dropout = dropout
-        self.num_networks = num_networks
-        self.max_iter = max_iter
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.missing: Literal["error", "mean"] = missing
-        self.set_column = set_column
-        self.weight_column = weight_column
-        self.warm_start = warm_start
-        self.device = device
-        self.verbose = verbose
-        self.random_state = random_state
+    pool: PredictorPool = "picaso"
+    _: KW_ONLY
+    method: Method = "auto"
+    encoder: Encoder = "elementwise"
+    dim: int = 64
+    num_heads: int = 4
+    num_steps: int = 3
+    dropout: float = 0.1
+    num_networks: int = 5
+    max_iter: int = 300
+    early_stopping: bool = True
+    validation_fraction: float = 0.2
+    n_iter_no_change: int = 40
+    batch_size: int = 32
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.01
+    missing: Literal["error", "mean"] = "error"
+    set_column: str | None = None
+    weight_column: int | str | None = None
+    warm_start: bool = False
+    device: Any = None
+    verbose: bool = False
+    random_state: Any = None
 
     def element_importance(self, sets: Any) -> list[Floats]:
         """Return for each set the importance of each of its elements for the prediction; sums to one over a set.
@@ -751,6 +728,7 @@ def restrict_targets(
     return prepare_kept
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
     """Classify sets of vectors (multiple-instance learning: bags have labels, elements have none).
 
@@ -817,45 +795,10 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
     """
 
     _kind = "classification"
-    classes_: NDArray[Any]
-    label_estimators_: list["SetClassifier"]
+    classes_: NDArray[Any] = field(init=False)
+    label_estimators_: list["SetClassifier"] = field(init=False)
 
-    def __init__(
-        self,
-        pool: PredictorPool = "picaso",
-        *,
-        method: Method = "auto",
-        encoder: Encoder = "elementwise",
-        dim: int = 64,
-        num_heads: int = 4,
-        num_steps: int = 3,
-        dropout: float = 0.1,
-        num_networks: int = 5,
-        max_iter: int = 300,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.2,
-        n_iter_no_change: int = 40,
-        batch_size: int = 32,
-        learning_rate: float = 3e-3,
-        weight_decay: float = 0.01,
-        missing: Literal["error", "mean"] = "error",
-        set_column: str | None = None,
-        weight_column: int | str | None = None,
-        warm_start: bool = False,
-        device: Any = None,
-        verbose: bool = False,
-        class_weight: Literal["balanced"] | dict[Any, float] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        SupervisedSetEstimator.__init__(
-            self, pool, method=method, encoder=encoder, dim=dim, num_heads=num_heads, num_steps=num_steps,
-            dropout=dropout, num_networks=num_networks, max_iter=max_iter, early_stopping=early_stopping,
-            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change, batch_size=batch_size,
-            learning_rate=learning_rate, weight_decay=weight_decay, missing=missing, set_column=set_column,
-            weight_column=weight_column, warm_start=warm_start, device=device, verbose=verbose,
-            random_state=random_state,
-        )  # fmt: skip
-        self.class_weight = class_weight
+    class_weight: Literal["balanced"] | dict[Any, float] | None = None
 
     def fit(self, sets: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "SetClassifier":
         """Train on sets with a class label for each, or a row of zeros and ones for several labels.
