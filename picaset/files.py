@@ -167,20 +167,6 @@ def create_folder(path: Path) -> Path:
     return path
 
 
-def can_be_folder(path: Path) -> bool:
-    """Return whether a folder exists and is writable, or could be made."""
-    existing = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
-    return existing.is_dir() and os.access(existing, os.W_OK)
-
-
-def check_outputs(source: Path | None, **outputs: Path | None) -> None:
-    """Raise if a command would write two outputs to one file, or one over the file that it reads."""
-    taken = {} if source is None else {source.resolve(): "the file that is read"}
-    for name, path in outputs.items():
-        if path is not None and (other := taken.setdefault(path.resolve(), f"--{name}")) != f"--{name}":
-            raise ValueError(f"--{name} is {path}, which is {other}{' as well' * other.startswith('--')}.")
-
-
 @contextmanager
 def atomic_write(path: Path) -> Generator[Path]:
     """Write to a temporary file beside ``path`` that is synced and renamed to ``path`` if no error occurs.
@@ -210,7 +196,7 @@ def atomic_write(path: Path) -> Generator[Path]:
 
 
 def open_output(path: Path) -> TextIO:
-    """Open a text file for a table: UTF-8 in every locale; half of a character, which JSON may hold, is escaped."""
+    """Open a text file for writing a table, in UTF-8; lone surrogates, which JSON may hold, are escaped."""
     return path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
 
 

@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -73,34 +73,20 @@ class Terminal(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-@runtime_checkable
-class Watcher(Protocol):
-    """Receives the progress of a computation."""
+class Watcher:
+    """Receives the progress of a computation; this base class shows nothing."""
 
     def begin(self, title: str, total: int | None, completed: int = 0) -> None:
         """Start a task of ``total`` units, or of an unknown number, of which some are completed already."""
-        ...
 
     def advance(self, count: int, note: str = "") -> None:
         """Report ``count`` more completed units, and a short text such as the current loss."""
-        ...
 
     def say(self, line: str) -> None:
         """Print a line of its own."""
-        ...
 
 
-class Silent:
-    """A watcher that shows nothing."""
-
-    def begin(self, title: str, total: int | None, completed: int = 0) -> None: ...
-
-    def advance(self, count: int, note: str = "") -> None: ...
-
-    def say(self, line: str) -> None: ...
-
-
-class Counter:
+class Counter(Watcher):
     """Completed units of the current task, and their rate."""
 
     title: str
@@ -169,7 +155,7 @@ class Lines(Counter):
 def watch_passes(enabled: bool) -> Generator[Watcher]:
     """Show a bar for each pass over a large set on the error stream, if enabled."""
     if not enabled:
-        yield Silent()
+        yield Watcher()
         return
     columns = [
         TextColumn("{task.description}", markup=False),
@@ -186,7 +172,7 @@ def watch_steps(title: str, *, first: int, steps: int, silent: bool) -> Generato
     """Show the steps of a training from ``first`` on: a bar in a terminal, plain lines elsewhere."""
     console = Terminal()
     if silent:
-        yield Silent()
+        yield Watcher()
     elif not console.is_terminal:
         lines = Lines()
         lines.begin(title, steps, first)

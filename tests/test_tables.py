@@ -122,7 +122,7 @@ def test_an_unknown_suffix_a_missing_file_and_other_formats_are_refused(tmp_path
     (tmp_path / "points.csv").write_bytes(b"x,y\n1,\x81\n")
     with pytest.raises(ValueError, match="is not text in UTF-8 or Windows-1252"):
         read_table(tmp_path / "points.csv")
-    with pytest.raises(ValueError, match="is not text: it has a zero byte"):
+    with pytest.raises(ValueError, match="is not a text file: it contains a zero byte"):
         read_table(write(tmp_path, "x,y\n1,\0\n"))
     with pytest.raises(ValueError, match="is not a complete Parquet file"):
         read_table(write(tmp_path, "x,y\n1,2\n", "points.parquet"))

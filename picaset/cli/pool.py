@@ -11,7 +11,8 @@ import tyro
 from torch import Tensor
 
 from picaset.checks import check_device
-from picaset.files import atomic_write, check_outputs
+from picaset.cli.paths import check_outputs
+from picaset.files import atomic_write
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.large.stream import stream
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
@@ -52,9 +53,7 @@ class Pool:
     @torch.no_grad()
     def run(self) -> int:
         check_device(self.device, caller="picaset pool")
-        if self.out is not None and not self.out.parent.is_dir():
-            raise ValueError(f"--out: there is no folder {self.out.parent}.")
-        check_outputs(self.file, out=self.out)
+        check_outputs(self.file, out=(self.out, ()))
         network = read_network(self.checkpoint).to(self.device)
         bar = not self.json and Terminal(stderr=True).is_terminal
         try:

@@ -223,7 +223,7 @@ class Learned(TypedDict):
 
 
 def check_finite(predicted: Floats, *, caller: str) -> Floats:
-    """Return what was predicted; NaN and infinity are an error."""
+    """Return the predictions; raise an error if any is NaN or infinite."""
     if not np.isfinite(predicted).all():
         raise ValueError(
             f"{caller}: a prediction is NaN or infinite. The sets are too far from those in fit, or the saved weights "

@@ -279,4 +279,4 @@ def draw_validation(model: ValidatedModel, sets: LabelledSets, path: Path) -> No
     right.set_xlabel("weight")
     right.set_title("members of the ensemble", fontsize=11)
     with atomic_write(path) as unfinished:
-        figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
+        figure.savefig(unfinished, format=path.suffix[1:].lower(), dpi=150)

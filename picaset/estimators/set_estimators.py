@@ -485,7 +485,7 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         """Return the outputs of every network for every set, (S, B, O); sets in files are streamed."""
         in_memory = [index for index, elements in enumerate(read.sets) if not isinstance(elements, SetFile)]
         parts = [present_elements(read, index) for index in in_memory]
-        sets, weights = self._tensors(read, [values for values, _ in parts], [one for _, one in parts])
+        sets, weights = self._tensors(read, [values for values, _ in parts], [weight for _, weight in parts])
         outputs = np.zeros((len(self.networks_), len(read), int(self.networks_[0].config["dim_out"])))
         for row, network in enumerate(self.networks_):
             network.to(self._device())
@@ -648,7 +648,9 @@ def split_inner_folds(
     its group it is never in the test part.
     """
     units = np.arange(num_sets) if groups is None else groups
-    rare = [] if strata is None else [one for one in np.unique(strata) if len(np.unique(units[strata == one])) < 2]
+    rare = (
+        [] if strata is None else [label for label in np.unique(strata) if len(np.unique(units[strata == label])) < 2]
+    )
     if strata is None or not rare:
         return split_folds(num_folds, strata, groups, num_sets, seed=seed)
     common = np.flatnonzero(~np.isin(strata, rare))
@@ -741,7 +743,8 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
     Args:
         pool: Pooling operator of the networks: ``"picaso"`` (repeated attention), ``"attention"`` (attention with one
             learned query), ``"gated"`` (gated attention, Ilse 2018), ``"mean"``, ``"sum"``, ``"max"``, or
-            ``"witness"``, which adds no evidence against the second class when elements are added (two classes).
+            ``"witness"``, the largest of one score per element, so that more elements never make the second of two
+            classes less likely.
         method: ``"auto"`` for the ensemble, ``"network"`` for the networks alone.
         encoder: ``"elementwise"`` encodes every element by itself; with ``"induced"`` and ``"self"`` elements attend to
             each other first, which needs more training sets.
@@ -852,7 +855,10 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
             self.classes_, self.label_estimators_ = np.unique(np.asarray(classes)), []
         unknown = ~np.isin(labels, self.classes_)
         if unknown.any():
-            raise ValueError(f"SetClassifier.partial_fit: the label {labels[unknown][0]!r} is not among the classes.")
+            raise ValueError(
+                "SetClassifier.partial_fit: labels must be among the classes of the first call, "
+                f"{self.classes_.tolist()}; got {labels[unknown][0].item()!r}."
+            )
         codes = np.searchsorted(self.classes_, labels).astype(np.int64)
         weights = check_set_weights(sample_weight, len(read), caller="SetClassifier.partial_fit")
         self._partial_fit(read, codes, classification_loss, len(self.classes_), weights)
@@ -982,7 +988,7 @@ class SetRegressor(RegressorMixin, SupervisedSetEstimator):
     Args:
         pool: Pooling operator of the networks: ``"picaso"`` (repeated attention), ``"attention"`` (attention with one
             learned query), ``"gated"`` (gated attention, Ilse 2018), ``"mean"``, ``"sum"``, ``"max"``, or
-            ``"witness"``, whose one output cannot fall when elements are added.
+            ``"witness"``, the largest of one score per element, for one output.
         method: ``"auto"`` for the ensemble, ``"network"`` for the networks alone.
         encoder: ``"elementwise"`` encodes every element by itself; with ``"induced"`` and ``"self"`` elements attend to
             each other first, which needs more training sets.

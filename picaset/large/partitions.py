@@ -213,7 +213,8 @@ class Partitioned(Source):
         """Return the dataset with a column ``encoded``, ``function`` of each part, (n, E)."""
         if self.selection.by is not None:
             raise ValueError(
-                f"{CALLER}: elements of {self.name} are encoded for one set, not by {self.selection.by!r}."
+                f"{CALLER}: an encoder needs a dataset of one set; {self.name} has one for each {self.selection.by!r}. "
+                "Call from_dataset(dataset) without by."
             )
         return self.map_tables(partial(encode_table, function, self.selection))
 

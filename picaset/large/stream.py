@@ -43,11 +43,11 @@ def stream(
     folder: Path | None = None,
     progress: bool = False,
 ) -> Any:
-    """Apply an operator or network to a set that is read in chunks; results and gradients are equal to rounding.
+    """Apply an operator or network to a set that is read in chunks; result and gradients are those of the whole set.
 
-    The set is read once for every step of attention, so the source must return the same elements in every pass.
-    Parameters get gradients, and so do elements that are in a tensor; a backward pass reads the set as often as the
-    forward pass. Second derivatives are not supported.
+    They are equal up to rounding. The set is read once for every step of attention, so the source must return the same
+    elements in every pass. Parameters get gradients, and so do elements that are in a tensor; a backward pass reads the
+    set as often as the forward pass. Second derivatives are not supported.
 
     Args:
         operator: Any pool but Janossy and sort pooling, InducedSelfAttention, GeneralizedPicaso, Canonicalize around

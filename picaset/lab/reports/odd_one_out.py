@@ -150,9 +150,9 @@ def compare_claims(records: Sequence[Record], source: Source) -> list[str]:
     sentences = list[str]()
     for question, pairs in QUESTIONS.items():
         comparisons = [
-            compare_rows(NAMES[first], NAMES[second], all_scores(ours), all_scores(theirs))
+            compare_rows(NAMES[first], NAMES[second], all_scores(first_runs), all_scores(second_runs))
             for first, second in pairs
-            if (ours := find_runs(records, source, first)) and (theirs := find_runs(records, source, second))
+            if (first_runs := find_runs(records, source, first)) and (second_runs := find_runs(records, source, second))
         ]
         if comparisons:
             sentences.append(" ".join([question, *comparisons]))

@@ -171,7 +171,7 @@ def runs_by_reporter(records: Sequence[Record]) -> Iterator[tuple[Reporter, list
 
 
 def build_claims(records: Sequence[Record], folder: Path) -> list[Section]:
-    """Build the section of the paper's claims, if the records can speak to any of them."""
+    """Build the section of the paper's claims, if any of them has runs."""
     table = claims_table(records)
     if table is None:
         return []

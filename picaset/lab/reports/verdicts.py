@@ -97,7 +97,7 @@ Measured = Mapping[str, Sequence[float]]
 """One value per seed, by the name of the metric."""
 
 
-def compare_rows(first: str, second: str, ours: Measured, theirs: Measured, *, digits: int = 3) -> str:
+def compare_rows(first: str, second: str, first_values: Measured, second_values: Measured, *, digits: int = 3) -> str:
     """Compare two rows in a sentence, metric by metric, with Welch's 95 % interval of the difference.
 
     With a single seed of either, only the difference is reported.
@@ -108,7 +108,7 @@ def compare_rows(first: str, second: str, ours: Measured, theirs: Measured, *, d
         >>> compare_rows("PB", "PMA", {"AUROC": [0.8]}, {"AUROC": [0.5, 0.6]}, digits=2)
         'PB minus PMA (a single seed, spread unknown): AUROC +0.25.'
     """
-    differences = {name: Difference.between(ours[name], theirs[name]) for name in ours}
+    differences = {name: Difference.between(first_values[name], second_values[name]) for name in first_values}
     single = any(min(difference.runs) < 2 for difference in differences.values())
     values = ", ".join(f"{name} {difference.format(digits)}" for name, difference in differences.items())
     return f"{first} minus {second}{' (a single seed, spread unknown)' * single}: {values}."

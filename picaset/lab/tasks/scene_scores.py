@@ -32,11 +32,12 @@ def ranked(vectors: Float[Tensor, "B K V"]) -> tuple[Objects, Int[Tensor, "B K"]
 
 
 def match_objects(
-    predicted: Objects, there: Objects, limits: Float[Tensor, " T"]
+    predicted: Objects, objects: Objects, limits: Float[Tensor, " T"]
 ) -> tuple[Bool[Tensor, "B K T"], Int[Tensor, "B K"]]:
     """Return which ranked predictions are correct at each threshold, and the object that each is matched with."""
-    same = (predicted.properties[:, :, None] == there.properties[:, None]).all(dim=-1) & (there.presence > 0)[:, None]
-    away = (predicted.coordinates[:, :, None] - there.coordinates[:, None]).double().square().sum(dim=-1).sqrt()
+    same = (predicted.properties[:, :, None] == objects.properties[:, None]).all(dim=-1)  # (B, K, M)
+    same = same & (objects.presence > 0)[:, None]
+    away = (predicted.coordinates[:, :, None] - objects.coordinates[:, None]).double().square().sum(dim=-1).sqrt()
     away = torch.where(same & away.isfinite(), away, torch.inf)
     distance, nearest = away.min(dim=2)  # (B, K): each may match this object only, even if another is free further away
     near = (distance.isfinite()[..., None]) & (distance[..., None] < limits)
@@ -46,12 +47,12 @@ def match_objects(
     return near & ~taken, nearest
 
 
-def area(right: Float[Tensor, "P T"], num_objects: Tensor) -> Float[Tensor, " T"]:
+def area(correct: Float[Tensor, "P T"], num_objects: Tensor) -> Float[Tensor, " T"]:
     """Return the area under interpolated precision (the best at this recall or a higher one) against recall."""
-    hits = right.cumsum(dim=0)
-    precision = hits / torch.arange(1, len(right) + 1, device=right.device)[:, None]
+    hits = correct.cumsum(dim=0)
+    precision = hits / torch.arange(1, len(correct) + 1, device=correct.device)[:, None]
     best_from_here = precision.flip(0).cummax(dim=0).values.flip(0)
-    return (best_from_here * right).sum(dim=0) / num_objects
+    return (best_from_here * correct).sum(dim=0) / num_objects
 
 
 def average_precision(
@@ -68,9 +69,9 @@ def average_precision(
     num_objects = (objects.presence > 0).sum()
     if num_objects == 0:
         raise ValueError("average_precision: the targets have no objects; pass scenes that have some.")
-    right, _ = match_objects(predictions, objects, torch.tensor(thresholds, device=predicted.device))
+    correct, _ = match_objects(predictions, objects, torch.tensor(thresholds, device=predicted.device))
     order = predictions.presence.flatten().argsort(descending=True, stable=True)
-    return area(right.flatten(0, 1)[order].double(), num_objects)
+    return area(correct.flatten(0, 1)[order].double(), num_objects)
 
 
 SURE = 0.5
@@ -83,33 +84,33 @@ class Marks(NamedTuple):
     """Predictions in the order of their presence, and which of them are correct.
 
     Shapes:
-        order   (B, K)    index of the prediction at each rank
-        right   (B, K)    whether it counts and is correct
-        takes   (B, K)    index of the object that it matches
+        order     (B, K)    index of the prediction at each rank
+        correct   (B, K)    whether it counts and is correct
+        matched   (B, K)    index of the object that it matches
     """
 
     predicted: Objects
-    there: Objects
+    objects: Objects
     order: Int[Tensor, "B K"]
-    right: Bool[Tensor, "B K"]
-    takes: Int[Tensor, "B K"]
+    correct: Bool[Tensor, "B K"]
+    matched: Int[Tensor, "B K"]
 
-    def num_made(self, scene: int) -> int:
+    def num_predicted(self, scene: int) -> int:
         """Return the number of predictions that count; they come first."""
         return int((self.predicted.presence[scene] > SURE).sum())
 
     def missed(self, scene: int) -> list[int]:
         """Return the indices of the objects that no prediction matches."""
-        unmatched = self.there.presence[scene] > 0
-        unmatched[self.takes[scene, self.right[scene]]] = False
+        unmatched = self.objects.presence[scene] > 0
+        unmatched[self.matched[scene, self.correct[scene]]] = False
         return [index for index, is_unmatched in enumerate(unmatched) if is_unmatched]
 
 
-def mark(vectors: Float[Tensor, "B K V"], there: Objects) -> Marks:
+def mark(vectors: Float[Tensor, "B K V"], objects: Objects) -> Marks:
     """Rank predictions by presence and match them with objects closer than ``NEAR``."""
     predicted, order = ranked(vectors)
-    right, takes = match_objects(predicted, there, torch.tensor([NEAR]))
-    return Marks(predicted, there, order, right[..., 0] & (predicted.presence > SURE), takes)
+    correct, matched = match_objects(predicted, objects, torch.tensor([NEAR]))
+    return Marks(predicted, objects, order, correct[..., 0] & (predicted.presence > SURE), matched)
 
 
 MAX_IMAGES_PER_BATCH = 50
