@@ -12,6 +12,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 GRID = "#eeeeee"
 REFERENCE = "#555555"
 """Colour of lines that are no results: the oracle, guessing."""
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 MAX_STEPS, MAX_HEADS, MAX_TEMPLATES = 5, 8, 10
 """Rows and columns of a figure of attention; a network from a file may have any number of them."""
 

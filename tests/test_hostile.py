@@ -364,7 +364,7 @@ def changed(saved: Path, folder: Path, name: str, change) -> Path:
         (SetAnomalyDetector, lambda d: d["learned"].update(statistics=None), "does not hold a SetAnomalyDetector that"),
         (SetAnomalyDetector, lambda d: d["parameters"].update(device="x"), "device must be one of PyTorch"),
         (SetClassifier, lambda d: d["learned"].update(num_networks=10**9), "num_networks must be 0 to 1000"),
-        (SetClassifier, lambda d: d["learned"].update(names=["x"]), "fill and names must have a value for each"),
+        (SetClassifier, lambda d: d["learned"].update(names=["x"]), "names must be "),
         (SetClassifier, lambda d: d["learned"].update(dtype="V9"), "dtype must be that of texts, numbers"),
         (SetClassifier, lambda d: d["learned"].update(num_labels=9), "num_labels and classes must have the same"),
     ],

@@ -193,7 +193,7 @@ def test_text_dates_ids_and_truth_values_are_left_out_with_a_note(tmp_path):
     ]
     assert group_rows(table, set_column="name", hint="").notes == [notes[0].replace("name (text), ", "")]
     assert group_rows(table, columns=["id", "x"], set_column=None, hint="").points.tolist() == [[1, 0.5], [2, 0.25]]
-    assert tables.numeric_columns(table, exclude="grid") == ["x"]
+    assert tables.choose_columns(table, exclude=("grid",))[0] == ["x"]
     assert tables.column_kind(Table(Path("a"), {"id": np.array([0.5])}, ["row 1"]), "id") == "numbers"
     assert tables.column_kind(Table(Path("a"), {"x": np.array([True])}, ["row 1"]), "x") == "true or false"
 

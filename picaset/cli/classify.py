@@ -10,8 +10,9 @@ import tyro
 from rich.table import Table as PrintedTable
 
 from picaset.checks import check_device
-from picaset.cli.paths import PLOT_SUFFIXES, check_output_folder, check_outputs, check_source
 from picaset.extras import require
+from picaset.figures import PLOT_SUFFIXES
+from picaset.files import check_output_folder, check_outputs, check_source
 from picaset.tables.table import read_table
 from picaset.terminal import Terminal, say
 from picaset.threads import SMALL, few_threads

@@ -13,9 +13,10 @@ import numpy as np
 import tyro
 from rich.table import Table
 
-from picaset.cli.paths import PLOT_SUFFIXES, check_outputs, check_source
 from picaset.estimators.mixture_plot import MAX_PANELS, Panel, draw_mixtures, separating_columns
 from picaset.extras import require
+from picaset.figures import PLOT_SUFFIXES
+from picaset.files import check_outputs, check_source
 from picaset.tables.table import fits_in_memory, open_large_table, read_table
 from picaset.terminal import Terminal, say
 

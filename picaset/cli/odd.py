@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.table import Table
 
-from picaset.cli.paths import check_output_folder, check_outputs, check_source
 from picaset.extras import require
+from picaset.files import check_output_folder, check_outputs, check_source
 from picaset.tables.table import read_table
 from picaset.terminal import Terminal, say
 

@@ -11,8 +11,7 @@ import tyro
 from torch import Tensor
 
 from picaset.checks import check_device
-from picaset.cli.paths import check_outputs
-from picaset.files import atomic_write
+from picaset.files import atomic_write, check_outputs
 from picaset.lab.networks.mixture_network import MixtureNetwork
 from picaset.large.stream import stream
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer

@@ -200,7 +200,6 @@ class SetAnomalyDetector(SetNetworkEstimator):
         return dict(
             threshold=self.threshold_, loss_curve=self.loss_curve_, report=self.report_, statistics=statistics,
             weights=weights, offset=self._offset,
-            names=list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
         )  # fmt: skip
 
     def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
@@ -209,10 +208,6 @@ class SetAnomalyDetector(SetNetworkEstimator):
         self._weights = {name: Weight(*values) for name, values in learned.get("weights", {}).items()}
         statistics = learned.get("statistics")
         self._statistics = None if statistics is None else StatisticalDetectors.from_json(statistics)
-        if (names := learned.get("names")) is not None:
-            if len(names) != self.n_features_in_:
-                raise ValueError(f"names must be {self.n_features_in_} names; got {len(names)}")
-            self.feature_names_in_ = np.array([str(name) for name in names], dtype=object)
         self.network_, self.device = None, available_device(self.device)
         return {"dim_in": 2 * self.n_features_in_}
 

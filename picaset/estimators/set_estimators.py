@@ -191,7 +191,6 @@ class SupervisedSetEstimator(SetNetworkEstimator):
             "report": self.report_,
             "per_row": self._per_row,
             "fill": None if self._fill is None else self._fill.tolist(),
-            "names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
         }
 
     def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
@@ -202,10 +201,8 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         self._per_row = bool(learned.get("per_row", False))
         fill = learned.get("fill")
         self._fill = None if fill is None else np.array(fill, dtype=float)
-        if learned.get("names") is not None:
-            self.feature_names_in_ = np.array(learned["names"], dtype=object)
-        if any(len(values) != self.n_features_in_ for values in (fill, learned.get("names")) if values is not None):
-            raise ValueError("fill and names must have a value for each feature")
+        if fill is not None and len(fill) != self.n_features_in_:
+            raise ValueError(f"fill must be {self.n_features_in_} numbers; got {len(fill)}")
         self.device = None if self.device is None else available_device(self.device)
         return {"dim_in": self.n_features_in_}
 

@@ -107,6 +107,11 @@ class PartResult(NamedTuple):
     bytes_sent: int = 0
 
 
+Evaluate = Callable[[Iterable[Table]], PartResult | None]
+"""From the tables of a part to a result; None if they have no rows."""
+Merge = Callable[[PartResult | None, PartResult | None], PartResult | None]
+
+
 def evaluate_part(
     function: Callable[[Source], Any], selection: Selection, tables: Iterable[Table]
 ) -> PartResult | None:
@@ -164,11 +169,7 @@ class Partitioned(Source):
         return self.selection.keys
 
     @abstractmethod
-    def run(
-        self,
-        evaluate: Callable[[Iterable[Table]], PartResult | None],
-        merge: Callable[[PartResult | None, PartResult | None], PartResult | None],
-    ) -> PartResult | None:
+    def run(self, evaluate: Evaluate, merge: Merge) -> PartResult | None:
         """Return ``evaluate`` of every part, merged; both functions are to be pickled together."""
 
     @abstractmethod

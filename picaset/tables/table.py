@@ -415,11 +415,6 @@ def is_date(text: str) -> bool:
     return True
 
 
-def numeric_columns(table: Table, *, exclude: str | None) -> list[str]:
-    """Return the names of the columns that are features, as ``choose_columns`` does."""
-    return choose_columns(table, exclude=() if exclude is None else (exclude,))[0]
-
-
 ALL_ROWS = "all"
 """Name of the only set of a table that has no set column."""
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel
 
 from picaset.lab.reports.page import Cell, Table
-from picaset.lab.reports.records import Record, read_record
+from picaset.lab.reports.records import Record, read_record, reason_of
 from picaset.lab.reports.reproduction import DAMAGED, all_tables, check_reportable
 from picaset.lab.training.run_directory import RunDirectory
 
@@ -105,11 +105,8 @@ def read_or_explain(read: Callable[[], Result], path: Path) -> tuple[Result | No
             if (path / name).is_file() and (path / name).stat().st_size > MAX_FILE_BYTES:
                 raise ValueError(f"{name} is larger than {MAX_FILE_BYTES / 1e6:.0f} MB; this is not a run of picaset.")
         return read(), None
-    except OSError as error:
-        return None, f"{Path(str(error.filename or path)).name}: {error.strerror or error}"
-    except DAMAGED as error:
-        message = str(error) if isinstance(error, ValueError) else f"a file has unexpected content ({error!r})"
-        return None, message.replace(f"{path}/", "").replace(str(path), path.name)
+    except (OSError, *DAMAGED) as error:
+        return None, reason_of(error, path)
 
 
 def list_runs(folder: Path) -> RunList:
