@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from picaset.files import atomic_write
+from picaset.lab.reports.page import group_digits
 from picaset.lab.reports.records import Record, read_record, training_command
-from picaset.lab.reports.table import group_digits
 from picaset.pretrained import PretrainedNetwork
 
 MAX_BYTES = 8_000_000

@@ -19,7 +19,7 @@ from model_card import format_arguments
 
 from picaset.lab.data.gaussian_mixtures import Move
 from picaset.lab.networks.mixture_network import MixtureNetwork
-from picaset.lab.reports.table import group_digits
+from picaset.lab.reports.page import group_digits
 from picaset.lab.tasks.clustering import MOVES, SHIFTS, Clustering, likelihoods
 from picaset.lab.training.run_directory import RunDirectory
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from model_card import common_fields, read_finished, round_to_half, run_script, write_network
 
-from picaset.lab.reports.table import group_digits
+from picaset.lab.reports.page import group_digits
 from picaset.lab.tasks.scenes import SceneObjects
 from picaset.lab.tasks.viewpoints import Viewpoints
 

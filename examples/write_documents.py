@@ -14,10 +14,10 @@ from pathlib import Path
 
 from picaset.lab.experiments.viewpoints import SPLITS
 from picaset.lab.reports import clustering, viewpoints
+from picaset.lab.reports.page import Cell, Table, count_seeds, format_mean, highest_mean, score_cell
 from picaset.lab.reports.published import TABLE_3
 from picaset.lab.reports.records import Record, find_records, runs_named
 from picaset.lab.reports.study import claims_table
-from picaset.lab.reports.table import Cell, Table, count_seeds, format_mean, highest_mean, score_cell
 from picaset.lab.tasks.clustering import SHIFTS
 
 ROOT = Path(__file__).parent.parent

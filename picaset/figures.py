@@ -1,5 +1,6 @@
-"""Colours of all figures, text from files in them, and their output as SVG and PNG."""
+"""Colours and line plots of all figures, text from files in them, and their output as SVG and PNG."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,10 @@ from picaset.files import atomic_write, create_folder
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Palette of Okabe and Ito, which colour-blind readers can distinguish."""
+GRID = "#eeeeee"
+REFERENCE = "#555555"
+"""Colour of lines that are no results: the oracle, guessing."""
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 MAX_STEPS, MAX_HEADS, MAX_TEMPLATES = 5, 8, 10
 """Rows and columns of a figure of attention; a network from a file may have any number of them."""
 
@@ -30,6 +35,36 @@ def new_figure(width: int | float, height: int | float) -> Any:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def draw_curves(axis: Any, curves: Mapping[str, Mapping[Any, float]], **options: Any) -> None:
+    """Draw one labelled line for each entry, from x to y; dashed lines reuse the colours."""
+    for number, (label, curve) in enumerate(curves.items()):
+        style = "-" if number < len(COLOURS) else "--"
+        colour = COLOURS[number % len(COLOURS)]
+        axis.plot(list(curve), list(curve.values()), style, color=colour, label=label, **options)
+    axis.grid(color=GRID)
+
+
+def draw_learning_curves(
+    curves: Mapping[str, Mapping[int, float]],
+    folder: Path,
+    name: str,
+    *,
+    label: str,
+    scale: str = "linear",
+    guessing: float | None = None,
+) -> list[Path]:
+    """Draw one labelled line for each entry, from the training step to the value of a metric."""
+    figure = new_figure(8, 4.4)
+    axis = figure.subplots()
+    draw_curves(axis, curves)
+    if guessing is not None:
+        axis.axhline(guessing, linestyle=":", color=REFERENCE, label="random guessing")
+    axis.set(xlabel="step", ylabel=label, yscale=scale)
+    axis.grid(color=GRID, which="both")
+    axis.legend(frameon=False, fontsize=8, ncols=2)
+    return write_figure(figure, folder, name)
 
 
 def literal(text: str, length: int = 60) -> str:

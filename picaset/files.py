@@ -4,6 +4,7 @@ synced_write, atomic_write    on return the content is on the disk; a crash leav
 create_folder                 on return the folder and its parents are on the disk
 check_name, check_no_links    a name, or an entry of a folder, that would lead out of the folder is an error
 check_regular                 a pipe or a device in the place of a file is an error
+check_source, check_outputs   one input, and outputs that can be written and replace nothing that is read
 read_json                     a JSON object of limited size and depth
 to_json, from_json            dataclasses and typed values as JSON, and back with a check of every name and type
 read_value                    a JSON value as the value of a type annotation, such as a TypedDict
@@ -19,7 +20,7 @@ import reprlib
 import stat
 import threading
 import types
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import (
@@ -167,18 +168,37 @@ def create_folder(path: Path) -> Path:
     return path
 
 
-def can_be_folder(path: Path) -> bool:
-    """Return whether a folder exists and is writable, or could be made."""
-    existing = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
-    return existing.is_dir() and os.access(existing, os.W_OK)
+def check_source(file: Path | None, *, example: bool) -> None:
+    """Raise unless a command has one input: a file or the example."""
+    if (file is None) != example:
+        raise ValueError(f"expected either a file or --example; got {'neither' if file is None else 'both'}.")
 
 
-def check_outputs(source: Path | None, **outputs: Path | None) -> None:
-    """Raise if a command would write two outputs to one file, or one over the file that it reads."""
-    taken = {} if source is None else {source.resolve(): "the file that is read"}
-    for name, path in outputs.items():
-        if path is not None and (other := taken.setdefault(path.resolve(), f"--{name}")) != f"--{name}":
-            raise ValueError(f"--{name} is {path}, which is {other}{' as well' * other.startswith('--')}.")
+def check_outputs(source: Path | None, **outputs: tuple[Path | None, Sequence[str]]) -> None:
+    """Raise unless every output has one of its suffixes, a folder that exists, and a file that nothing else uses.
+
+    Args:
+        source: File that the command reads, or None.
+        outputs: Path and accepted suffixes of each output, by the name of its option; no suffixes accept all.
+    """
+    used = {} if source is None else {source.resolve(): "the file to read"}
+    for name, (path, suffixes) in outputs.items():
+        if path is None:
+            continue
+        if suffixes and path.suffix.lower() not in suffixes:
+            raise ValueError(f"--{name} must end in {' or '.join(suffixes)}; got {path}.")
+        if not path.parent.is_dir():
+            raise ValueError(f"--{name}: there is no folder {path.parent}; create it, or choose another.")
+        if (other := used.setdefault(path.resolve(), f"--{name}")) != f"--{name}":
+            raise ValueError(f"--{name} must differ from {other}; both are {path}.")
+
+
+def check_output_folder(name: str, path: Path | None) -> None:
+    """Raise unless a folder exists and is writable, or can be created."""
+    if path is not None:
+        existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+        if not (existing.is_dir() and os.access(existing, os.W_OK)):
+            raise ValueError(f"--{name} must be a folder that can be written to, or a new one; got {path}.")
 
 
 @contextmanager
@@ -210,7 +230,7 @@ def atomic_write(path: Path) -> Generator[Path]:
 
 
 def open_output(path: Path) -> TextIO:
-    """Open a text file for a table: UTF-8 in every locale; half of a character, which JSON may hold, is escaped."""
+    """Open a text file for writing a table, in UTF-8; lone surrogates, which JSON may hold, are escaped."""
     return path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
 
 

@@ -436,15 +436,16 @@ def load_weights(network: nn.Module, weights: dict[str, Tensor], *, source: str)
     """Load weights into a network; all names and shapes must match, and all numbers be finite."""
     expected = network.state_dict()
     for name in sorted(expected.keys() | weights.keys()):
-        ours, theirs = expected.get(name), weights.get(name)
-        if ours is None or theirs is None or ours.shape != theirs.shape:
+        parameter, tensor = expected.get(name), weights.get(name)
+        if parameter is None or tensor is None or parameter.shape != tensor.shape:
+            expected_shape = "be absent" if parameter is None else f"have shape {tuple(parameter.shape)}"
+            shape = "is absent" if tensor is None else f"has shape {tuple(tensor.shape)}"
             raise ValueError(
-                f"{source} holds the weights of another network: {name} must {describe_shape(ours)}; "
-                f"in the file it would {describe_shape(theirs)}."
+                f"{source} holds the weights of another network: {name} must {expected_shape}; in the file it {shape}."
             )
-        if ours.is_floating_point() != (theirs.dtype in PRECISIONS):
-            raise ValueError(f"{source}: {name} must be {ours.dtype}; got {theirs.dtype}.")
-        if not bool(theirs.isfinite().all()) and bool(ours.isfinite().all()):
+        if parameter.is_floating_point() != (tensor.dtype in PRECISIONS):
+            raise ValueError(f"{source}: {name} must be {parameter.dtype}; got {tensor.dtype}.")
+        if not bool(tensor.isfinite().all()) and bool(parameter.isfinite().all()):
             raise ValueError(f"{source}: {name} holds NaN or infinity; the file is damaged, or its training diverged.")
     precisions = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
     if len(precisions) == 1:
@@ -453,7 +454,3 @@ def load_weights(network: nn.Module, weights: dict[str, Tensor], *, source: str)
 
 
 PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-def describe_shape(tensor: Tensor | None) -> str:
-    return "be absent" if tensor is None else f"have shape {tuple(tensor.shape)}"

@@ -272,7 +272,7 @@ def flatten_batch(batch: SetBatch) -> tuple[list[Any], None]:
 
 
 def unflatten_batch(leaves: Iterable[Any], _: Any) -> SetBatch:
-    """Return a batch of any leaves without checking them: a trace has tensors without values, and tests have none."""
+    """Build a batch from the leaves of a pytree without checks: they may be fake tensors, or no tensors at all."""
     batch = object.__new__(SetBatch)
     for name, leaf in zip(("elements", "offsets", "weights"), leaves, strict=True):
         object.__setattr__(batch, name, leaf)

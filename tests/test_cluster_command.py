@@ -111,7 +111,11 @@ def test_rows_with_missing_values_are_refused_or_dropped_on_request(two_sets, tm
         ("s\n1\n2\n", ["--set", "s"], "has no column of numbers besides s; its columns are s."),
         ("x,y\n1,2\n3,4\n", ["--columns", "x", "z"], "has no column 'z'; its columns are x, y"),
         ("x,y\n1,2\n3,4\n", ["--set", "z"], "has no column 'z'; its columns are x, y"),
-        ("x,y\n1,2\n3,4\n", ["--drop-missing", "--keep-missing"], "give either --drop-missing or --keep-missing"),
+        (
+            "x,y\n1,2\n3,4\n",
+            ["--drop-missing", "--keep-missing"],
+            "--drop-missing and --keep-missing exclude each other; give one of them.",
+        ),
         (",".join(f"c{index}" for index in range(101)) + "\n" + "1," * 100 + "1\n", [], "at most 100 can be clustered"),
         ("x,y\n1,2\n", ["--compare"], "--compare needs a set with at least two points"),
         ("x,y\n1,\n,4\n", ["--drop-missing"], "every row has a missing value"),
@@ -119,8 +123,16 @@ def test_rows_with_missing_values_are_refused_or_dropped_on_request(two_sets, tm
         ("x,y\n1,2\n3,4\n", ["--components", "-3"], "--components must be between 1 and 200; got -3"),
         ("x,y\n1,2\n3,4\n", ["--plot", "p.jpg"], "--plot must end in .png or .svg or .pdf"),
         ("x,y\n1,2\n3,4\n", ["--labels", "no/such/l.csv"], "--labels: there is no folder no/such"),
-        ("x,y\n1,2\n3,4\n", ["--labels", "points.csv"], "--labels is points.csv, which is the file that is read."),
-        ("x,y\n1,2\n3,4\n", ["--labels", "a.csv", "--parameters", "./a.csv"], "is a.csv, which is --labels as well."),
+        (
+            "x,y\n1,2\n3,4\n",
+            ["--labels", "points.csv"],
+            "--labels must differ from the file to read; both are points.csv.",
+        ),
+        (
+            "x,y\n1,2\n3,4\n",
+            ["--labels", "a.csv", "--parameters", "./a.csv"],
+            "--parameters must differ from --labels; both are a.csv.",
+        ),
         ("x,y\n1e300,0\n0,1e300\n", ["--components", "2"], "between -1e+100 and 1e+100; set 0 has 1e+300 in row 0"),
         ("", [], "is empty"),
     ],
@@ -138,7 +150,7 @@ def test_input_that_cannot_be_clustered_is_refused_in_one_line(tmp_path, monkeyp
 
 def test_a_file_or_the_example_not_both(capsys):
     assert main(["cluster"]) == 1
-    assert "give either a file or --example" in capsys.readouterr().err
+    assert "expected either a file or --example" in capsys.readouterr().err
 
 
 def test_equal_points_and_large_coordinates_are_clustered(tmp_path, capsys):

@@ -41,8 +41,8 @@ from picaset.files import MAX_JSON_DEPTH, check_name, read_json
 from picaset.lab.data.folders import MAX_PIXELS, load_image
 from picaset.lab.experiments import experiment
 from picaset.lab.reports import scenes
+from picaset.lab.reports.page import Cell, Table
 from picaset.lab.reports.reproduction import choose_records
-from picaset.lab.reports.table import Cell, Table
 from picaset.lab.training.experiment import Experiment
 from picaset.lab.training.run_directory import RunDirectory
 from picaset.networks.set_networks import DeepSets, Picaso
@@ -364,7 +364,7 @@ def changed(saved: Path, folder: Path, name: str, change) -> Path:
         (SetAnomalyDetector, lambda d: d["learned"].update(statistics=None), "does not hold a SetAnomalyDetector that"),
         (SetAnomalyDetector, lambda d: d["parameters"].update(device="x"), "device must be one of PyTorch"),
         (SetClassifier, lambda d: d["learned"].update(num_networks=10**9), "num_networks must be 0 to 1000"),
-        (SetClassifier, lambda d: d["learned"].update(names=["x"]), "fill and names must have a value for each"),
+        (SetClassifier, lambda d: d["learned"].update(names=["x"]), "names must be "),
         (SetClassifier, lambda d: d["learned"].update(dtype="V9"), "dtype must be that of texts, numbers"),
         (SetClassifier, lambda d: d["learned"].update(num_labels=9), "num_labels and classes must have the same"),
     ],

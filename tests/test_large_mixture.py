@@ -13,9 +13,9 @@ from picaset import AmortizedMixture
 from picaset.cli import main
 from picaset.estimators import large_mixture
 from picaset.estimators.large_mixture import draw_sample, open_points
-from picaset.progress import Silent
 from picaset.tables import table as large_table
 from picaset.tables.table import open_large_table
+from picaset.terminal import Watcher
 
 
 @pytest.fixture
@@ -77,7 +77,9 @@ def test_any_source_and_chunk_give_the_same_mixture(points, small_sample, tmp_pa
 
 def test_the_sample_is_drawn_evenly_from_all_chunks(small_sample):
     values = torch.arange(2000.0)[:, None]
-    sample, count, box = draw_sample(open_points(values, chunk=130, watcher=Silent()), torch.Generator().manual_seed(0))
+    sample, count, box = draw_sample(
+        open_points(values, chunk=130, watcher=Watcher()), torch.Generator().manual_seed(0)
+    )
     assert count == 2000
     assert box.flatten().tolist() == [0.0, 1999.0]
     assert len(sample.unique()) == len(sample) == 300

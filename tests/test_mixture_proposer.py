@@ -113,8 +113,8 @@ def test_a_batch_is_the_same_whenever_it_is_asked_for():
     ("settings", "message"),
     [
         (dict(network=NETWORK.replace(max_components=1)), "max_components must be at least 2; got 1"),
-        (dict(sizes=(9, 3)), "sizes must rise from above 0; got 9 to 3"),
-        (dict(deviations=(0.0, 1.0)), "deviations must rise from above 0"),
+        (dict(sizes=(9, 3)), r"sizes must be \(smallest, largest\) with 0 < smallest <= largest; got \(9, 3\)"),
+        (dict(deviations=(0.0, 1.0)), r"deviations must be \(smallest, largest\) with 0 < smallest"),
         (dict(num_scored_sets=0), "num_scored_sets must be at least 1"),
     ],
 )

@@ -24,7 +24,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # A module may import from the modules before it in these lists. The library comes first, so that it does not import
 # from the laboratory, the studio or the command line.
 LAYERS = [
-    "checks", "extras", "files", "array_files", "figures", "terminal", "progress", "threads", "hub", "pretrained",
+    "checks", "extras", "files", "array_files", "figures", "terminal", "threads", "hub", "pretrained",
     "sets", "operators", "large", "networks", "tables", "estimators", "__init__", "models", "integrations", "lab",
     "studio", "cli", "__main__",
 ]  # fmt: skip

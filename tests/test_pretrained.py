@@ -105,13 +105,13 @@ def test_weights_of_another_shape_are_refused_by_name(saved):
     NETWORKS["Picaso"]().save_pretrained(saved)
     described = json.loads((saved / "config.json").read_text())
     describe(saved, config=described["config"] | {"dim_out": 6})
-    with refuses("of another network: decoder.0.bias must have shape (6,); in the file it would have shape (5,)."):
+    with refuses("of another network: decoder.0.bias must have shape (6,); in the file it has shape (5,)."):
         Picaso.from_pretrained(saved)
 
 
 def test_missing_and_foreign_weights_are_refused_by_name(saved):
     save_file({"other.weight": torch.zeros(2)}, saved / "model.safetensors")
-    with refuses("decoder.0.bias must have shape (5,); in the file it would be absent."):
+    with refuses("decoder.0.bias must have shape (5,); in the file it is absent."):
         Picaso.from_pretrained(saved)
 
 

@@ -513,7 +513,7 @@ def test_a_sink_for_elements_that_stay_in_the_cluster_is_refused(elements, tmp_p
     with raises(ValueError, "the encoded elements of the Ray dataset stay in their partitions; call without a sink"):
         stream(encoder, in_blocks(elements), sink=tmp_path / "encoded.npy")
     keyed = from_dataset(ray.data.from_arrow(arrow_table({"g": np.arange(3), "x": np.ones((3, DIM))})), by="g")
-    with raises(ValueError, "elements of the Ray dataset are encoded for one set, not by 'g'."):
+    with raises(ValueError, "an encoder needs a dataset of one set; the Ray dataset has one for each 'g'."):
         stream(encoder, keyed)
     with raises(ValueError, "LargeSet.sample: a sample is of one set; the Ray dataset has 3."):
         AmortizedMixture(2).fit_stream(keyed)

@@ -17,9 +17,9 @@ from picaset.cli import main
 from picaset.figures import new_figure, write_figure
 from picaset.lab.experiments import EXPERIMENTS, TABLES, tables_named
 from picaset.lab.reports import clustering
+from picaset.lab.reports.page import Cell, Table
 from picaset.lab.reports.records import find_records, runs_named
 from picaset.lab.reports.reproduction import REPORTERS, all_tables, write_report
-from picaset.lab.reports.table import Cell, Table
 from picaset.lab.tasks.clustering import Clustering
 from picaset.lab.training.run_directory import run_name
 from tests.short_runs import train_shortly

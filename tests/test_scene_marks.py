@@ -25,8 +25,8 @@ def vectors_of(there: Objects) -> torch.Tensor:
 def test_what_is_there_is_found_wherever_it_stands_among_the_predictions(there):
     shuffled = vectors_of(there)[:, torch.randperm(10)]
     marks = mark(shuffled, there)
-    assert marks.num_made(0) == int(marks.right.sum()) == 4
-    assert sorted(marks.takes[0, :4].tolist()) == [0, 1, 2, 3]
+    assert marks.num_predicted(0) == int(marks.correct.sum()) == 4
+    assert sorted(marks.matched[0, :4].tolist()) == [0, 1, 2, 3]
     assert marks.missed(0) == []
     torch.testing.assert_close(shuffled[0, marks.order[0], 0], marks.predicted.presence[0])
 
@@ -39,9 +39,9 @@ def test_what_is_unsure_far_away_of_another_kind_or_there_twice_is_not_right(the
     vectors[0, 9] = 0.9 * vectors[0, 3]  # a second time, less surely
     vectors[0, 9, 1:4] = vectors[0, 3, 1:4]
     marks = mark(vectors, there)
-    assert marks.num_made(0) == 4
-    assert marks.right[0].tolist() == [place == 2 for place in range(10)]
-    assert int(marks.order[0, 2]) == int(marks.takes[0, 2]) == 3
+    assert marks.num_predicted(0) == 4
+    assert marks.correct[0].tolist() == [place == 2 for place in range(10)]
+    assert int(marks.order[0, 2]) == int(marks.matched[0, 2]) == 3
     assert marks.missed(0) == [0, 1, 2]
 
 

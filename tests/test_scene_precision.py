@@ -8,8 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from picaset.lab.data.scenes import from_vectors, to_vectors
-from picaset.lab.tasks.scene_precision import ScenePrecision
-from picaset.lab.tasks.scene_scores import THRESHOLDS
+from picaset.lab.tasks.scene_scores import THRESHOLDS, average_precision
 
 CUBE, BALL = (0, 0, 1, 0), (1, 1, 2, 1)
 
@@ -25,9 +24,7 @@ def image(*objects: tuple, slots: int = 4) -> torch.Tensor:
 
 
 def precision(predicted, targets) -> dict[float, float]:
-    metric = ScenePrecision()
-    metric.update(predicted, targets)
-    return dict(zip(THRESHOLDS, metric.compute().tolist(), strict=True))
+    return dict(zip(THRESHOLDS, average_precision(predicted, targets).tolist(), strict=True))
 
 
 def test_objects_as_vectors_and_back():
@@ -92,9 +89,7 @@ def test_distances_are_in_the_units_of_clevr(distance, direction):
 
 def test_a_distance_that_equals_the_threshold_is_too_far():
     targets, predicted = image((1, (0, 0, 0), CUBE)), image((1, (1.5, 0, 0), CUBE))
-    metric = ScenePrecision(thresholds=(1.5, 1.5 + 1e-6))
-    metric.update(predicted, targets)
-    assert metric.compute().tolist() == [0.0, 1.0]
+    assert average_precision(predicted, targets, (1.5, 1.5 + 1e-6)).tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("wrong", range(4))
@@ -177,51 +172,20 @@ def test_it_is_the_published_definition(seed):
     assert 0 < found[0.5] < found[math.inf] < 1
 
 
-def test_batches_and_the_order_of_images_and_slots_change_nothing():
+def test_the_order_of_images_and_slots_changes_nothing():
     predicted, targets = random_case(7)
-    whole, parts = ScenePrecision(), ScenePrecision()
-    whole.update(predicted, targets)
     order = torch.randperm(len(predicted), generator=torch.Generator().manual_seed(0))
     slots = torch.tensor([3, 1, 4, 0, 2])
-    for some in order.split(5):
-        parts.update(predicted[some][:, slots], targets[some].flip(1))
-    assert_close(parts.compute(), whole.compute())
+    shuffled = average_precision(predicted[order][:, slots], targets[order].flip(1))
+    assert_close(shuffled, average_precision(predicted, targets))
 
 
 def test_nothing_to_find_is_refused():
-    metric = ScenePrecision()
-    metric.update(image((1, (0, 0, 0), CUBE)), torch.zeros(1, 4, 19))
-    with pytest.raises(ValueError, match="there are no objects; call update"):
-        metric.compute()
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_two_metrics_together_are_one_over_all_images(first):
-    predicted, targets = random_case(3)
-    whole, parts = ScenePrecision(), [ScenePrecision(), ScenePrecision()]
-    whole.update(predicted, targets)
-    for metric, some in zip(parts, (slice(0, 5), slice(5, None)), strict=True):
-        metric.update(predicted[some], targets[some])
-    parts[first].merge_state(parts[1 - first])
-    assert_close(parts[first].compute(), whole.compute())
-
-
-def test_a_metric_that_is_reset_has_seen_nothing():
-    predicted, targets = random_case(4)
-    metric, fresh = ScenePrecision(), ScenePrecision()
-    metric.update(*random_case(5))
-    metric.reset()
-    with (
-        pytest.warns(UserWarning, match="before the ``update``"),
-        pytest.raises(ValueError, match="there are no objects; call update"),
-    ):
-        metric.compute()
-    for one in (metric, fresh):
-        one.update(predicted, targets)
-    assert torch.equal(metric.compute(), fresh.compute())
+    with pytest.raises(ValueError, match="the targets have no objects; pass scenes that have some"):
+        average_precision(image((1, (0, 0, 0), CUBE)), torch.zeros(1, 4, 19))
 
 
 @pytest.mark.parametrize("length", [18, 20])
 def test_vectors_of_another_length_are_refused(length):
     with pytest.raises(ValueError, match=rf"must have 19 numbers; got vectors of shape \(2, 4, {length}\)"):
-        ScenePrecision().update(torch.zeros(2, 4, length), torch.zeros(2, 4, length))
+        average_precision(torch.zeros(2, 4, length), torch.zeros(2, 4, length))

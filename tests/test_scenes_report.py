@@ -111,4 +111,4 @@ def test_predictions_and_attention_of_a_network_are_drawn(runs, tmp_path, capsys
     descent = look(runs / run_name("scenes-dspn30", "smoke", 0), tmp_path / "descent")
     assert len(descent) == 1, "a descent looks at nothing"
     assert main(["look", str(runs / run_name("scenes-pb3", "smoke", 0)), "--category", "truck"]) == 1
-    assert "a scene has objects of all kinds: leave the category out; got 'truck'." in capsys.readouterr().err
+    assert "a category can be chosen for viewpoints only; got 'truck'." in capsys.readouterr().err

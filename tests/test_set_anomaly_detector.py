@@ -467,9 +467,9 @@ def test_a_saved_detector_reads_its_columns_by_name(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give either a file or --example."),
-        (["{}", "--example"], "give either a file or --example."),
-        (["{}", "--scores", "scores.txt"], "--scores must be a .csv file in a folder that exists; got scores.txt."),
+        ([], "expected either a file or --example; got neither."),
+        (["{}", "--example"], "expected either a file or --example; got both."),
+        (["{}", "--scores", "scores.txt"], "--scores must end in .csv; got scores.txt."),
         (["{}", "--columns", "age", "wings"], "has no column 'wings'"),
         (["{}", "--detector", "nowhere"], "estimator.json does not exist"),
         (["{}", "--columns", "shelf"], "--columns must not include shelf, which is the column of --set."),

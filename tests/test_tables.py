@@ -122,7 +122,7 @@ def test_an_unknown_suffix_a_missing_file_and_other_formats_are_refused(tmp_path
     (tmp_path / "points.csv").write_bytes(b"x,y\n1,\x81\n")
     with pytest.raises(ValueError, match="is not text in UTF-8 or Windows-1252"):
         read_table(tmp_path / "points.csv")
-    with pytest.raises(ValueError, match="is not text: it has a zero byte"):
+    with pytest.raises(ValueError, match="is not a text file: it contains a zero byte"):
         read_table(write(tmp_path, "x,y\n1,\0\n"))
     with pytest.raises(ValueError, match="is not a complete Parquet file"):
         read_table(write(tmp_path, "x,y\n1,2\n", "points.parquet"))
@@ -193,7 +193,7 @@ def test_text_dates_ids_and_truth_values_are_left_out_with_a_note(tmp_path):
     ]
     assert group_rows(table, set_column="name", hint="").notes == [notes[0].replace("name (text), ", "")]
     assert group_rows(table, columns=["id", "x"], set_column=None, hint="").points.tolist() == [[1, 0.5], [2, 0.25]]
-    assert tables.numeric_columns(table, exclude="grid") == ["x"]
+    assert tables.choose_columns(table, exclude=("grid",))[0] == ["x"]
     assert tables.column_kind(Table(Path("a"), {"id": np.array([0.5])}, ["row 1"]), "id") == "numbers"
     assert tables.column_kind(Table(Path("a"), {"x": np.array([True])}, ["row 1"]), "x") == "true or false"
 

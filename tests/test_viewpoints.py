@@ -16,8 +16,8 @@ from picaset.lab.experiments.viewpoints import ELEVATION_AUGMENTATION, ROWS, VIE
 from picaset.lab.networks.bag_classifier import BagClassifier
 from picaset.lab.networks.image_stems import ConvolutionalStem
 from picaset.lab.networks.view_classifier import ViewClassifier
-from picaset.lab.tasks.viewpoint_scores import Look, accuracies, examples, predict
-from picaset.lab.tasks.viewpoints import PB3, Viewpoints, batch_indices, objects, some
+from picaset.lab.tasks.viewpoint_scores import Look, accuracies, examples, predict, spaced_indices
+from picaset.lab.tasks.viewpoints import PB3, Viewpoints, batch_indices, objects
 from picaset.lab.training.loop import resume, start
 from picaset.lab.training.run_directory import RunDirectory
 from picaset.sets import SetBatch
@@ -224,9 +224,8 @@ def test_a_bag_of_patches_has_no_order():
 
 
 def test_some_of_the_examples_are_spread_over_all():
-    images, labels = some(torch.arange(10), torch.arange(10), count=4)
-    assert images.tolist() == labels.tolist() == [0, 2, 5, 7]
-    assert len(some(torch.arange(10), torch.arange(10), count=0)[0]) == 10
+    assert spaced_indices(10, 4).tolist() == [0, 2, 5, 7]
+    assert spaced_indices(10, 0).tolist() == spaced_indices(10, 20).tolist() == list(range(10))
 
 
 def test_places_are_left_out_in_training_alone():

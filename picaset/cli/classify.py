@@ -11,14 +11,14 @@ from rich.table import Table as PrintedTable
 
 from picaset.checks import check_device
 from picaset.extras import require
-from picaset.files import can_be_folder, check_outputs
+from picaset.figures import PLOT_SUFFIXES
+from picaset.files import check_output_folder, check_outputs, check_source
 from picaset.tables.table import read_table
 from picaset.terminal import Terminal, say
 from picaset.threads import SMALL, few_threads
 
 MAX_PRINTED = 20
 """Largest number of sets that are printed."""
-PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,23 +185,19 @@ class Classify:
         return [name for name in (self.target, self.group) if name is not None and name in table.columns]
 
     def check(self) -> None:
-        if (self.file is None) != self.example:
-            raise ValueError("give either a file or --example.")
+        check_source(self.file, example=self.example)
         if (self.target is None) == (self.model is None):
-            raise ValueError("give either --target, the column to learn, or --model, a saved model to predict with.")
+            got = "neither" if self.target is None else "both"
+            raise ValueError(
+                f"expected either --target (the column to learn) or --model (a saved model to predict with); got {got}."
+            )
         if self.model is not None and (self.predict is not None or self.save is not None or self.plot is not None):
             raise ValueError("--model predicts FILE itself; it cannot be combined with --predict, --save or --plot.")
         check_device(self.device, caller="picaset classify")
         if self.folds < 2:
             raise ValueError(f"--folds must be at least 2; got {self.folds}.")
-        for name, path, suffixes in (("rows", self.rows, (".csv",)), ("plot", self.plot, PLOT_SUFFIXES)):
-            if path is not None and (path.suffix not in suffixes or not path.parent.is_dir()):
-                raise ValueError(
-                    f"--{name} must be a {' or '.join(suffixes)} file in a folder that exists; got {path}."
-                )
-        check_outputs(self.file, rows=self.rows, plot=self.plot)
-        if self.save is not None and not can_be_folder(self.save):
-            raise ValueError(f"--save must be a folder that can be written to, or a new one; got {self.save}.")
+        check_outputs(self.file, rows=(self.rows, (".csv",)), plot=(self.plot, PLOT_SUFFIXES))
+        check_output_folder("save", self.save)
         if self.plot is not None:
             require("matplotlib", extra="experiments", purpose="--plot")
 

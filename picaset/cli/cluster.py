@@ -15,7 +15,8 @@ from rich.table import Table
 
 from picaset.estimators.mixture_plot import MAX_PANELS, Panel, draw_mixtures, separating_columns
 from picaset.extras import require
-from picaset.files import check_outputs
+from picaset.figures import PLOT_SUFFIXES
+from picaset.files import check_outputs, check_source
 from picaset.tables.table import fits_in_memory, open_large_table, read_table
 from picaset.terminal import Terminal, say
 
@@ -128,23 +129,18 @@ class Cluster:
         return cluster_file(table, estimator, progress=bar)
 
     def check(self) -> None:
-        if (self.file is None) != self.example:
-            raise ValueError("give either a file or --example.")
+        check_source(self.file, example=self.example)
         for name, number in (("components", self.components), ("max-components", self.max_components)):
             if isinstance(number, int) and not 1 <= number <= MAX_COMPONENTS:
                 raise ValueError(f"--{name} must be between 1 and {MAX_COMPONENTS}; got {number}.")
         if self.drop_missing and self.keep_missing:
-            raise ValueError("give either --drop-missing or --keep-missing.")
-        for name, path, suffixes in (
-            ("labels", self.labels, (".csv",)),
-            ("parameters", self.parameters, (".json", ".csv")),
-            ("plot", self.plot, (".png", ".svg", ".pdf")),
-        ):
-            if path is not None and path.suffix.lower() not in suffixes:
-                raise ValueError(f"--{name} must end in {' or '.join(suffixes)}; got {path}.")
-            if path is not None and not path.parent.is_dir():
-                raise ValueError(f"--{name}: there is no folder {path.parent}.")
-        check_outputs(self.file, labels=self.labels, parameters=self.parameters, plot=self.plot)
+            raise ValueError("--drop-missing and --keep-missing exclude each other; give one of them.")
+        check_outputs(
+            self.file,
+            labels=(self.labels, (".csv",)),
+            parameters=(self.parameters, (".json", ".csv")),
+            plot=(self.plot, PLOT_SUFFIXES),
+        )
 
     def print_result(self, clustered: Any, comparison: dict[str, Any] | None, notes: Sequence[str]) -> None:
         console = Terminal()
@@ -199,7 +195,7 @@ def draw(clustered: Any, path: Path) -> list[str]:
 
 
 def describe_mixture(mixture: Any, *, is_certain: bool) -> str:
-    """Describe the only mixture in a line: how many components, of which shape, and how sure that is."""
+    """Describe the only mixture in a line: number of components with its probability, covariances, likelihood."""
     count = mixture.n_components_
     probabilities = getattr(mixture, "n_components_probabilities_", {})
     others = [f"{number}: {value:.0%}" for number, value in probabilities.items() if value >= 0.01]
@@ -279,7 +275,7 @@ def compare_with_scikit_learn(clustered: Any) -> dict[str, Any]:
     from picaset.estimators.validation import from_scikit_learn
 
     gaussian_mixture = from_scikit_learn("sklearn.mixture", "GaussianMixture")
-    ours, scores, seconds = list[float](), list[float](), 0.0
+    our_scores, their_scores, seconds = list[float](), list[float](), 0.0
     for index, mixture in enumerate(clustered.mixtures):
         points = clustered.points_of_set(index)
         if len(points) < max(2, mixture.n_components_) or np.isnan(points).any():
@@ -289,13 +285,13 @@ def compare_with_scikit_learn(clustered: Any) -> dict[str, Any]:
             mixture.n_components_, covariance_type=mixture.covariance_type_, n_init=10, random_state=0
         ).fit(points)
         seconds += time.perf_counter() - start
-        ours.append(mixture.lower_bound_)
-        scores.append(float(fitted.score(points)))
-    if not scores:
+        our_scores.append(mixture.lower_bound_)
+        their_scores.append(float(fitted.score(points)))
+    if not their_scores:
         raise ValueError("--compare needs a set with at least two points and no missing values.")
     return {
-        "picaset": {"log_likelihood": float(np.mean(ours)), "seconds": clustered.seconds},
-        "scikit-learn, 10 starts": {"log_likelihood": float(np.mean(scores)), "seconds": seconds},
+        "picaset": {"log_likelihood": float(np.mean(our_scores)), "seconds": clustered.seconds},
+        "scikit-learn, 10 starts": {"log_likelihood": float(np.mean(their_scores)), "seconds": seconds},
     }
 
 

@@ -38,9 +38,9 @@ class Faces:
     def run(self) -> int:
         sets = sample_scored_sets(odd_faces_network(), num_sets=self.sets, set_size=self.size, seed=self.seed)
         paths = draw_odd_faces(sets, self.out)
-        found = sum(scored.was_found for scored in sets)
+        num_found = sum(scored.was_found for scored in sets)
         if self.json:
-            say(json.dumps({"sets": len(sets), "found": found, "figures": [str(path) for path in paths]}))
+            say(json.dumps({"sets": len(sets), "found": num_found, "figures": [str(path) for path in paths]}))
             return 0
         console = Terminal()
         table = Table()
@@ -52,7 +52,7 @@ class Faces:
         console.print(table)
         console.print(
             Text.assemble(
-                (f"{found} of {len(sets)}", "bold"),
+                (f"{num_found} of {len(sets)}", "bold"),
                 f" odd faces found in sets of {self.size}; guessing finds 1 in {self.size}",
             )
         )

@@ -9,7 +9,7 @@ import tyro
 from rich.table import Table
 
 from picaset.extras import require
-from picaset.files import can_be_folder, check_outputs
+from picaset.files import check_output_folder, check_outputs, check_source
 from picaset.tables.table import read_table
 from picaset.terminal import Terminal, say
 
@@ -60,13 +60,9 @@ class Odd:
     """Print the most suspicious row of every set as one JSON line, and nothing else."""
 
     def run(self) -> int:
-        if (self.file is None) != self.example:
-            raise ValueError("give either a file or --example.")
-        if self.scores is not None and (self.scores.suffix != ".csv" or not self.scores.parent.is_dir()):
-            raise ValueError(f"--scores must be a .csv file in a folder that exists; got {self.scores}.")
-        check_outputs(self.file, scores=self.scores)
-        if self.save is not None and not can_be_folder(self.save):
-            raise ValueError(f"--save must be a folder that can be written to, or a new one; got {self.save}.")
+        check_source(self.file, example=self.example)
+        check_outputs(self.file, scores=(self.scores, (".csv",)))
+        check_output_folder("save", self.save)
         require("sklearn", extra="estimators", purpose="picaset odd")
         from picaset.estimators.set_anomaly_detector import SetAnomalyDetector
         from picaset.estimators.suspicious_rows import find_suspicious_rows

@@ -52,9 +52,7 @@ class Pool:
     @torch.no_grad()
     def run(self) -> int:
         check_device(self.device, caller="picaset pool")
-        if self.out is not None and not self.out.parent.is_dir():
-            raise ValueError(f"--out: there is no folder {self.out.parent}.")
-        check_outputs(self.file, out=self.out)
+        check_outputs(self.file, out=(self.out, ()))
         network = read_network(self.checkpoint).to(self.device)
         bar = not self.json and Terminal(stderr=True).is_terminal
         try:

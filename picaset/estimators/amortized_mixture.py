@@ -55,8 +55,8 @@ from picaset.estimators.validation import (
 )
 from picaset.files import Numbers, atomic_write
 from picaset.large.large_set import LargeSet
-from picaset.progress import watch_passes
 from picaset.sets import SetBatch, offsets_from_sizes
+from picaset.terminal import watch_passes
 from picaset.threads import few_threads
 
 Floats = NDArray[np.float64]

@@ -45,6 +45,7 @@ class SetNetworkEstimator(BaseEstimator):
     _network_class: ClassVar[type[PretrainedNetwork]]
     network_: Any
     n_features_in_: int
+    feature_names_in_: NDArray[Any]
     mean_: Floats
     scale_: Floats
     loss_curve_: list[float]
@@ -52,7 +53,10 @@ class SetNetworkEstimator(BaseEstimator):
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Save the fitted estimator to a folder, as JSON and safetensors."""
         check_is_fitted(self)
-        learned = {"mean": self.mean_.tolist(), "scale": self.scale_.tolist(), **self._fitted_state()}
+        names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
+        learned = {
+            "mean": self.mean_.tolist(), "scale": self.scale_.tolist(), "names": names, **self._fitted_state()
+        }  # fmt: skip
         text = describe_estimator(self, learned)
         self._save_networks(create_folder(Path(directory)))
         with atomic_write(Path(directory) / FILE) as unfinished:
@@ -71,6 +75,10 @@ class SetNetworkEstimator(BaseEstimator):
             if estimator.mean_.shape != estimator.scale_.shape or not np.all(estimator.scale_ > 0):
                 raise ValueError("mean and scale must have the same length, and scale must be positive")
             estimator.n_features_in_ = len(estimator.mean_)
+            if (names := learned.get("names")) is not None:
+                if len(names) != estimator.n_features_in_:
+                    raise ValueError(f"names must be {estimator.n_features_in_} names; got {len(names)}")
+                estimator.feature_names_in_ = np.array(names, dtype=object)
             network_sizes = estimator._restore_state(learned)
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
             raise ValueError(f"{path} does not fit a {cls.__name__}: {error}.") from None
@@ -223,7 +231,7 @@ class Learned(TypedDict):
 
 
 def check_finite(predicted: Floats, *, caller: str) -> Floats:
-    """Return what was predicted; NaN and infinity are an error."""
+    """Return the predictions; raise an error if any is NaN or infinite."""
     if not np.isfinite(predicted).all():
         raise ValueError(
             f"{caller}: a prediction is NaN or infinite. The sets are too far from those in fit, or the saved weights "

@@ -15,7 +15,7 @@ from picaset.estimators.set_estimators import SetClassifier, SetRegressor, split
 from picaset.estimators.validation import clone, from_scikit_learn
 from picaset.figures import COLOURS, literal, new_figure
 from picaset.files import atomic_write
-from picaset.tables.table import RowSets, Table, group_rows, is_whole, numeric_columns
+from picaset.tables.table import RowSets, Table, choose_columns, group_rows, is_whole
 
 Floats = NDArray[np.float64]
 Estimator = SetClassifier | SetRegressor
@@ -92,7 +92,7 @@ def read_features(
     features = Table(
         table.path, {name: values for name, values in table.columns.items() if name not in exclude}, table.locations
     )
-    names = list(columns) or numeric_columns(features, exclude=set_column)
+    names = list(columns) or choose_columns(features, exclude=(set_column,))[0]
     hint = "fill it in, or drop such rows with --drop-missing"
     return group_rows(features, columns=names, set_column=set_column, drop_missing=drop_missing, hint=hint)
 
@@ -279,4 +279,4 @@ def draw_validation(model: ValidatedModel, sets: LabelledSets, path: Path) -> No
     right.set_xlabel("weight")
     right.set_title("members of the ensemble", fontsize=11)
     with atomic_write(path) as unfinished:
-        figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
+        figure.savefig(unfinished, format=path.suffix[1:].lower(), dpi=150)

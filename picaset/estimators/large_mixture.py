@@ -28,7 +28,7 @@ from picaset.large.large_set import LargeSet, Reading
 from picaset.large.rules import signed_values
 from picaset.large.sources import open_source
 from picaset.large.statistics import Maxima, Sums
-from picaset.progress import Watcher
+from picaset.terminal import Watcher
 
 CALLER = "AmortizedMixture.fit_stream"
 SAMPLE_SIZE = 20_000

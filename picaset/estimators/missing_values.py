@@ -84,7 +84,7 @@ def expected_statistics(
     responsibilities = joint.softmax(dim=1) * weights[:, None]
     sums, seconds = torch.zeros_like(means), torch.zeros_like(matrices)
     for rows, observed in patterns(points):
-        own = responsibilities[rows, :count].T  # (K, n)
+        shares = responsibilities[rows, :count].T  # (K, n)
         expected = points[rows].expand(count, -1, -1).clone()
         if not bool(observed.all()):
             _, differences, factors = observed_log_density(points[rows], observed, means, matrices)
@@ -95,9 +95,9 @@ def expected_statistics(
             missing = (~observed).nonzero()[:, 0]
             conditional = matrices[:, ~observed][:, :, ~observed] - cross.transpose(1, 2) @ gain
             spread[:, missing[:, None], missing] = conditional
-            seconds += own.sum(dim=1)[:, None, None] * spread
-        sums += (own[..., None] * expected).sum(dim=1)
-        seconds += (own[..., None] * expected).transpose(1, 2) @ expected
+            seconds += shares.sum(dim=1)[:, None, None] * spread
+        sums += (shares[..., None] * expected).sum(dim=1)
+        seconds += (shares[..., None] * expected).transpose(1, 2) @ expected
     first, second, _ = pairs(dim)
     statistics = points.new_zeros(len(log_weights), 1 + dim + len(first))
     statistics[:, 0] = responsibilities.sum(dim=0)

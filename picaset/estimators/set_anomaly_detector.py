@@ -3,10 +3,10 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from picaset.estimators.synthetic_anomalies import (
 )
 from picaset.estimators.validation import available_device, check_above_zero, draw_seed, read_sets, seeded_torch
 from picaset.networks.element_scorer import ElementPool, ElementScorer
+from picaset.pretrained import PretrainedNetwork
 from picaset.terminal import say
 from picaset.threads import few_threads
 
@@ -55,6 +56,7 @@ MAX_TRIAL_SETS, MAX_TRIAL_ELEMENTS, MAX_TRIAL_SIZE = 300, 50_000, 2000
 """Maximum number of sets, of elements in all sets, and of elements in one, with which detectors are compared."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SetAnomalyDetector(SetNetworkEstimator):
     """Find the elements that do not belong to their set, even if each is ordinary by itself.
 
@@ -105,37 +107,21 @@ class SetAnomalyDetector(SetNetworkEstimator):
         [array([False, False,  True, False, False])]
     """
 
-    _network_class = ElementScorer
-    network_: ElementScorer | None
+    _network_class: ClassVar[type[PretrainedNetwork]] = ElementScorer
+    network_: ElementScorer | None = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        method: Method = "auto",
-        pool: ElementPool = "generalized",
-        dim: int = 64,
-        num_heads: int = 4,
-        num_steps: int = 3,
-        max_iter: int = 1000,
-        batch_size: int = 32,
-        learning_rate: float = 1e-3,
-        contamination: float | Literal["auto"] = "auto",
-        device: str = "cpu",
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.method: Method = method
-        self.pool: ElementPool = pool
-        self.dim = dim
-        self.num_heads = num_heads
-        self.num_steps = num_steps
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.contamination = contamination
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    method: Method = "auto"
+    pool: ElementPool = "generalized"
+    dim: int = 64
+    num_heads: int = 4
+    num_steps: int = 3
+    max_iter: int = 1000
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    contamination: float | Literal["auto"] = "auto"
+    device: str = "cpu"
+    random_state: Any = None
+    verbose: bool = False
 
     def fit(self, sets: Sequence[ArrayLike], labels: Sequence[ArrayLike] | None = None) -> "SetAnomalyDetector":
         """Fit to sets, arrays (n, D) of any sizes n.
@@ -214,7 +200,6 @@ class SetAnomalyDetector(SetNetworkEstimator):
         return dict(
             threshold=self.threshold_, loss_curve=self.loss_curve_, report=self.report_, statistics=statistics,
             weights=weights, offset=self._offset,
-            names=list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
         )  # fmt: skip
 
     def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
@@ -223,10 +208,6 @@ class SetAnomalyDetector(SetNetworkEstimator):
         self._weights = {name: Weight(*values) for name, values in learned.get("weights", {}).items()}
         statistics = learned.get("statistics")
         self._statistics = None if statistics is None else StatisticalDetectors.from_json(statistics)
-        if (names := learned.get("names")) is not None:
-            if len(names) != self.n_features_in_:
-                raise ValueError(f"names must be {self.n_features_in_} names; got {len(names)}")
-            self.feature_names_in_ = np.array([str(name) for name in names], dtype=object)
         self.network_, self.device = None, available_device(self.device)
         return {"dim_in": 2 * self.n_features_in_}
 
@@ -240,7 +221,7 @@ class SetAnomalyDetector(SetNetworkEstimator):
         check_positive(caller=caller, max_iter=self.max_iter, batch_size=self.batch_size)
         check_above_zero(caller=caller, learning_rate=self.learning_rate)
         if self.contamination != "auto" and not (
-            isinstance(self.contamination, int | float) and 0 < self.contamination < 1
+            isinstance(self.contamination, int | float) and 0 < self.contamination < 1  # pyright: ignore[reportUnnecessaryIsInstance]
         ):
             raise ValueError(f"{caller}: contamination must be 'auto' or between 0 and 1; got {self.contamination!r}.")
         check_device(self.device, caller=caller)

@@ -3,9 +3,9 @@
 import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -53,7 +53,8 @@ from picaset.large.sources import Chunk, FromFunction
 from picaset.large.stream import stream
 from picaset.networks.set_networks import Encoder
 from picaset.networks.set_predictor import ENCODERS, POOLS, PredictorPool, SetPredictor
-from picaset.progress import Watcher, watch_steps
+from picaset.pretrained import PretrainedNetwork
+from picaset.terminal import Watcher, watch_steps
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -96,67 +97,43 @@ class WeightedRows(FromFunction):
         self.count = start
 
 
+@dataclass(eq=False, repr=False)
 class SupervisedSetEstimator(SetNetworkEstimator):
     """Base class of :class:`SetClassifier` and :class:`SetRegressor`, which define the targets and the loss."""
 
-    _network_class = SetPredictor
-    _kind: Kind
-    networks_: list[SetPredictor]
-    ensemble_: SetEnsemble | None
-    validation_curve_: list[float]
-    best_epoch_: int
-    report_: dict[str, dict[str, float]]
-    _per_row: bool
-    _fill: Floats | None
+    _network_class: ClassVar[type[PretrainedNetwork]] = SetPredictor
+    _kind: ClassVar[Kind]
+    networks_: list[SetPredictor] = field(init=False)
+    ensemble_: SetEnsemble | None = field(init=False)
+    validation_curve_: list[float] = field(init=False)
+    best_epoch_: int = field(init=False)
+    report_: dict[str, dict[str, float]] = field(init=False)
+    _per_row: bool = field(init=False)
+    _fill: Floats | None = field(init=False)
 
-    def __init__(
-        self,
-        pool: PredictorPool = "picaso",
-        *,
-        method: Method = "auto",
-        encoder: Encoder = "elementwise",
-        dim: int = 64,
-        num_heads: int = 4,
-        num_steps: int = 3,
-        dropout: float = 0.1,
-        num_networks: int = 5,
-        max_iter: int = 300,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.2,
-        n_iter_no_change: int = 40,
-        batch_size: int = 32,
-        learning_rate: float = 3e-3,
-        weight_decay: float = 0.01,
-        missing: Literal["error", "mean"] = "error",
-        set_column: str | None = None,
-        weight_column: int | str | None = None,
-        warm_start: bool = False,
-        device: Any = None,
-        verbose: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.pool: PredictorPool = pool
-        self.method: Method = method
-        self.encoder: Encoder = encoder
-        self.dim = dim
-        self.num_heads = num_heads
-        self.num_steps = num_steps
-        self.dropout = dropout
-        self.num_networks = num_networks
-        self.max_iter = max_iter
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.missing: Literal["error", "mean"] = missing
-        self.set_column = set_column
-        self.weight_column = weight_column
-        self.warm_start = warm_start
-        self.device = device
-        self.verbose = verbose
-        self.random_state = random_state
+    pool: PredictorPool = "picaso"
+    _: KW_ONLY
+    method: Method = "auto"
+    encoder: Encoder = "elementwise"
+    dim: int = 64
+    num_heads: int = 4
+    num_steps: int = 3
+    dropout: float = 0.1
+    num_networks: int = 5
+    max_iter: int = 300
+    early_stopping: bool = True
+    validation_fraction: float = 0.2
+    n_iter_no_change: int = 40
+    batch_size: int = 32
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.01
+    missing: Literal["error", "mean"] = "error"
+    set_column: str | None = None
+    weight_column: int | str | None = None
+    warm_start: bool = False
+    device: Any = None
+    verbose: bool = False
+    random_state: Any = None
 
     def element_importance(self, sets: Any) -> list[Floats]:
         """Return for each set the importance of each of its elements for the prediction; sums to one over a set.
@@ -214,7 +191,6 @@ class SupervisedSetEstimator(SetNetworkEstimator):
             "report": self.report_,
             "per_row": self._per_row,
             "fill": None if self._fill is None else self._fill.tolist(),
-            "names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
         }
 
     def _restore_state(self, learned: dict[str, Any]) -> dict[str, int]:
@@ -225,10 +201,8 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         self._per_row = bool(learned.get("per_row", False))
         fill = learned.get("fill")
         self._fill = None if fill is None else np.array(fill, dtype=float)
-        if learned.get("names") is not None:
-            self.feature_names_in_ = np.array(learned["names"], dtype=object)
-        if any(len(values) != self.n_features_in_ for values in (fill, learned.get("names")) if values is not None):
-            raise ValueError("fill and names must have a value for each feature")
+        if fill is not None and len(fill) != self.n_features_in_:
+            raise ValueError(f"fill must be {self.n_features_in_} numbers; got {len(fill)}")
         self.device = None if self.device is None else available_device(self.device)
         return {"dim_in": self.n_features_in_}
 
@@ -508,7 +482,7 @@ class SupervisedSetEstimator(SetNetworkEstimator):
         """Return the outputs of every network for every set, (S, B, O); sets in files are streamed."""
         in_memory = [index for index, elements in enumerate(read.sets) if not isinstance(elements, SetFile)]
         parts = [present_elements(read, index) for index in in_memory]
-        sets, weights = self._tensors(read, [values for values, _ in parts], [one for _, one in parts])
+        sets, weights = self._tensors(read, [values for values, _ in parts], [weight for _, weight in parts])
         outputs = np.zeros((len(self.networks_), len(read), int(self.networks_[0].config["dim_out"])))
         for row, network in enumerate(self.networks_):
             network.to(self._device())
@@ -671,7 +645,9 @@ def split_inner_folds(
     its group it is never in the test part.
     """
     units = np.arange(num_sets) if groups is None else groups
-    rare = [] if strata is None else [one for one in np.unique(strata) if len(np.unique(units[strata == one])) < 2]
+    rare = (
+        [] if strata is None else [label for label in np.unique(strata) if len(np.unique(units[strata == label])) < 2]
+    )
     if strata is None or not rare:
         return split_folds(num_folds, strata, groups, num_sets, seed=seed)
     common = np.flatnonzero(~np.isin(strata, rare))
@@ -751,6 +727,7 @@ def restrict_targets(
     return prepare_kept
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
     """Classify sets of vectors (multiple-instance learning: bags have labels, elements have none).
 
@@ -763,7 +740,8 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
     Args:
         pool: Pooling operator of the networks: ``"picaso"`` (repeated attention), ``"attention"`` (attention with one
             learned query), ``"gated"`` (gated attention, Ilse 2018), ``"mean"``, ``"sum"``, ``"max"``, or
-            ``"witness"``, which adds no evidence against the second class when elements are added (two classes).
+            ``"witness"``, the largest of one score per element, so that more elements never make the second of two
+            classes less likely.
         method: ``"auto"`` for the ensemble, ``"network"`` for the networks alone.
         encoder: ``"elementwise"`` encodes every element by itself; with ``"induced"`` and ``"self"`` elements attend to
             each other first, which needs more training sets.
@@ -817,45 +795,10 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
     """
 
     _kind = "classification"
-    classes_: NDArray[Any]
-    label_estimators_: list["SetClassifier"]
+    classes_: NDArray[Any] = field(init=False)
+    label_estimators_: list["SetClassifier"] = field(init=False)
 
-    def __init__(
-        self,
-        pool: PredictorPool = "picaso",
-        *,
-        method: Method = "auto",
-        encoder: Encoder = "elementwise",
-        dim: int = 64,
-        num_heads: int = 4,
-        num_steps: int = 3,
-        dropout: float = 0.1,
-        num_networks: int = 5,
-        max_iter: int = 300,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.2,
-        n_iter_no_change: int = 40,
-        batch_size: int = 32,
-        learning_rate: float = 3e-3,
-        weight_decay: float = 0.01,
-        missing: Literal["error", "mean"] = "error",
-        set_column: str | None = None,
-        weight_column: int | str | None = None,
-        warm_start: bool = False,
-        device: Any = None,
-        verbose: bool = False,
-        class_weight: Literal["balanced"] | dict[Any, float] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        SupervisedSetEstimator.__init__(
-            self, pool, method=method, encoder=encoder, dim=dim, num_heads=num_heads, num_steps=num_steps,
-            dropout=dropout, num_networks=num_networks, max_iter=max_iter, early_stopping=early_stopping,
-            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change, batch_size=batch_size,
-            learning_rate=learning_rate, weight_decay=weight_decay, missing=missing, set_column=set_column,
-            weight_column=weight_column, warm_start=warm_start, device=device, verbose=verbose,
-            random_state=random_state,
-        )  # fmt: skip
-        self.class_weight = class_weight
+    class_weight: Literal["balanced"] | dict[Any, float] | None = None
 
     def fit(self, sets: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "SetClassifier":
         """Train on sets with a class label for each, or a row of zeros and ones for several labels.
@@ -909,7 +852,10 @@ class SetClassifier(ClassifierMixin, SupervisedSetEstimator):
             self.classes_, self.label_estimators_ = np.unique(np.asarray(classes)), []
         unknown = ~np.isin(labels, self.classes_)
         if unknown.any():
-            raise ValueError(f"SetClassifier.partial_fit: the label {labels[unknown][0]!r} is not among the classes.")
+            raise ValueError(
+                "SetClassifier.partial_fit: labels must be among the classes of the first call, "
+                f"{self.classes_.tolist()}; got {labels[unknown][0].item()!r}."
+            )
         codes = np.searchsorted(self.classes_, labels).astype(np.int64)
         weights = check_set_weights(sample_weight, len(read), caller="SetClassifier.partial_fit")
         self._partial_fit(read, codes, classification_loss, len(self.classes_), weights)
@@ -1039,7 +985,7 @@ class SetRegressor(RegressorMixin, SupervisedSetEstimator):
     Args:
         pool: Pooling operator of the networks: ``"picaso"`` (repeated attention), ``"attention"`` (attention with one
             learned query), ``"gated"`` (gated attention, Ilse 2018), ``"mean"``, ``"sum"``, ``"max"``, or
-            ``"witness"``, whose one output cannot fall when elements are added.
+            ``"witness"``, the largest of one score per element, for one output.
         method: ``"auto"`` for the ensemble, ``"network"`` for the networks alone.
         encoder: ``"elementwise"`` encodes every element by itself; with ``"induced"`` and ``"self"`` elements attend to
             each other first, which needs more training sets.

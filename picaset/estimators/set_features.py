@@ -10,6 +10,7 @@ Dimensions:  B sets   n elements   D features   F random features   W words
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -100,6 +101,7 @@ def check_features(estimator: Any, read: SetList) -> None:
         )
 
 
+@dataclass(eq=False, repr=False)
 class SetStatistics(SetFeatures):
     """Describe each set by statistics of its features, as one vector.
 
@@ -125,18 +127,11 @@ class SetStatistics(SetFeatures):
                [5.   , 6.   , 5.   , 6.   , 0.   ]])
     """
 
-    def __init__(
-        self,
-        statistics: Sequence[Statistic] = ("mean", "std", "min", "max", "quantiles", "size"),
-        *,
-        quantiles: Sequence[float] = (0.25, 0.5, 0.75),
-        set_column: str | None = None,
-        weight_column: int | str | None = None,
-    ) -> None:
-        self.statistics = statistics
-        self.quantiles = quantiles
-        self.set_column = set_column
-        self.weight_column = weight_column
+    statistics: Sequence[Statistic] = ("mean", "std", "min", "max", "quantiles", "size")
+    _: KW_ONLY
+    quantiles: Sequence[float] = (0.25, 0.5, 0.75)
+    set_column: str | None = None
+    weight_column: int | str | None = None
 
     def fit_list(self, read: SetList) -> "SetStatistics":
         for statistic in self.statistics:
@@ -262,6 +257,7 @@ def weighted_quantiles(values: Floats, weights: Floats | None, probabilities: Se
     return result
 
 
+@dataclass(eq=False, repr=False)
 class SetMeanEmbedding(SetFeatures):
     r"""Embed each set by the mean of random Fourier features of its elements.
 
@@ -295,22 +291,13 @@ class SetMeanEmbedding(SetFeatures):
         (4, 100)
     """
 
-    def __init__(
-        self,
-        n_components: int = 512,
-        *,
-        gamma: float | Literal["median"] = "median",
-        normalize: bool = True,
-        random_state: Any = None,
-        set_column: str | None = None,
-        weight_column: int | str | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.gamma: float | Literal["median"] = gamma
-        self.normalize = normalize
-        self.random_state = random_state
-        self.set_column = set_column
-        self.weight_column = weight_column
+    n_components: int = 512
+    _: KW_ONLY
+    gamma: float | Literal["median"] = "median"
+    normalize: bool = True
+    random_state: Any = None
+    set_column: str | None = None
+    weight_column: int | str | None = None
 
     def fit_list(self, read: SetList) -> "SetMeanEmbedding":
         check_positive(caller="SetMeanEmbedding", n_components=self.n_components)
@@ -350,6 +337,7 @@ class SetMeanEmbedding(SetFeatures):
         return np.array([f"embedding{index}" for index in range(self.n_components)], dtype=object)
 
 
+@dataclass(eq=False, repr=False)
 class SetVocabulary(SetFeatures):
     """Describe each set by the words of a vocabulary, clusters of the elements of all sets.
 
@@ -376,18 +364,11 @@ class SetVocabulary(SetFeatures):
         (4, 20)
     """
 
-    def __init__(
-        self,
-        n_words: int = 64,
-        *,
-        random_state: Any = None,
-        set_column: str | None = None,
-        weight_column: int | str | None = None,
-    ) -> None:
-        self.n_words = n_words
-        self.random_state = random_state
-        self.set_column = set_column
-        self.weight_column = weight_column
+    n_words: int = 64
+    _: KW_ONLY
+    random_state: Any = None
+    set_column: str | None = None
+    weight_column: int | str | None = None
 
     def fit_list(self, read: SetList) -> "SetVocabulary":
         check_positive(caller="SetVocabulary", n_words=self.n_words)

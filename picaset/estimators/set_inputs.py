@@ -229,10 +229,10 @@ def split_data_frame(
     """Return the sets of a long data frame in the order of their first rows, the feature names and each row's set."""
     columns = [str(name) for name in frame.columns]
     if set_column is None or set_column not in columns:
-        came = "set_column is None" if set_column is None else f"there is no column {set_column!r}"
+        problem = "set_column is None" if set_column is None else f"there is no column {set_column!r}"
         raise ValueError(
             f"{caller}: a data frame needs set_column, the name of the column that identifies the set of each row; "
-            f"{came}. "
+            f"{problem}. "
             f"Its columns are {', '.join(columns)}."
         )
     names = [name for name in columns if name != set_column]

@@ -20,8 +20,8 @@ from torch.func import functional_call, stack_module_state, vmap  # pyright: ign
 
 from picaset.networks.set_predictor import SetPredictor
 from picaset.operators.state import Presence, mask_and_weights, present
-from picaset.progress import Watcher
 from picaset.sets import SetBatch
+from picaset.terminal import Watcher
 from picaset.threads import few_threads
 
 MAX_ELEMENTS_PER_BATCH = 100_000

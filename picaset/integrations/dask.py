@@ -3,12 +3,12 @@
 As for Ray (ray.py), a function goes to every partition, and what it returns is merged in a tree.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any
 
 from picaset.extras import require
-from picaset.large.partitions import Partitioned, PartResult, Selection, Table
+from picaset.large.partitions import Evaluate, Merge, Partitioned, PartResult, Selection, Table
 
 dask: Any = require("dask", extra="development", purpose="a Dask collection")
 
@@ -34,11 +34,7 @@ class DaskCollection(Partitioned):
         delayed = dask.delayed(lambda partition: function(table_of(partition)))  # pyright: ignore
         return [delayed(partition) for partition in getattr(partitions, "flat", partitions)]
 
-    def run(
-        self,
-        evaluate: Callable[[Iterable[Table]], PartResult | None],
-        merge: Callable[[PartResult | None, PartResult | None], PartResult | None],
-    ) -> PartResult | None:
+    def run(self, evaluate: Evaluate, merge: Merge) -> PartResult | None:
         merge_all = dask.delayed(partial(reduce, merge))
         results = self.partitions(lambda table: evaluate([table]))
         while len(results) > 1:

@@ -27,6 +27,8 @@ from torch import Tensor
 from picaset.extras import require
 from picaset.large.partitions import (
     SAME_IN_EVERY_PASS,
+    Evaluate,
+    Merge,
     Partitioned,
     PartResult,
     Selection,
@@ -96,11 +98,7 @@ class RayDataset(Partitioned):
         self.bytes_of_function = 0
         """Size of the function that every node gets in a pass."""
 
-    def run(
-        self,
-        evaluate: Callable[[Iterable[Table]], PartResult | None],
-        merge: Callable[[PartResult | None, PartResult | None], PartResult | None],
-    ) -> PartResult | None:
+    def run(self, evaluate: Evaluate, merge: Merge) -> PartResult | None:
         # In one pickle, so that a parameter stays one object, whoever refers to it.
         functions = ray.cloudpickle.dumps((evaluate, merge))
         reference = ray.put(functions)

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import torch
 from jaxtyping import Float
@@ -39,7 +39,7 @@ from picaset.large.statistics import Statistic, Summary
 from picaset.operators.base import zero_padding
 from picaset.operators.picaso import PicasoPool
 from picaset.operators.state import upcast_half
-from picaset.progress import Silent, Watcher
+from picaset.terminal import Watcher
 
 Spill = Literal["auto", "always", "never"]
 Value = TypeVar("Value")
@@ -54,38 +54,22 @@ MAX_VALUES_PER_CHUNK = 2**26
 """Elements of a chunk times the width of the source: a quarter of a gigabyte, whatever the operator is."""
 
 
-@runtime_checkable
-class Reduction(Protocol):
-    """Reduction over the processes that share a set."""
+class Reduction:
+    """Reduction over the processes that share a set; this base class is that of a set in one process."""
 
-    shared: bool
+    shared = False
     """Whether other processes hold parts of the set."""
 
     def combine(self, statistic: Statistic, summary: Summary) -> Summary:
         """Return the summary of the whole set from those of its parts."""
-        ...
-
-    def sum_tensors(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the tensors summed over all processes."""
-        ...
-
-    def broadcast(self, tensor: Tensor) -> Tensor:
-        """Return the tensor of the first process."""
-        ...
-
-
-class SingleProcess:
-    """The reduction of a set that one process holds as a whole."""
-
-    shared = False
-
-    def combine(self, statistic: Statistic, summary: Summary) -> Summary:
         return summary
 
     def sum_tensors(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the tensors summed over all processes."""
         return tensors
 
     def broadcast(self, tensor: Tensor) -> Tensor:
+        """Return the tensor of the first process."""
         return tensor
 
 
@@ -97,11 +81,11 @@ class Reading:
     """Elements of a chunk."""
     dtype: torch.dtype
     device: torch.device
-    reduction: Reduction = field(default_factory=SingleProcess)
+    reduction: Reduction = field(default_factory=Reduction)
     spill: Spill = "auto"
     folder: Path | None = None
     """Folder of temporary files; None is the system's."""
-    watcher: Watcher = field(default_factory=Silent)
+    watcher: Watcher = field(default_factory=Watcher)
     autocast: torch.dtype | None = None
     """The dtype of autocast where it was enabled when the reading began; backward passes use it too."""
 
@@ -134,10 +118,10 @@ class Reading:
             size=chunk or min(max(values // widest, 1024), max(MAX_VALUES_PER_CHUNK // (source.width or 1), 1)),
             dtype=weight.dtype,
             device=weight.device,
-            reduction=reduction or SingleProcess(),
+            reduction=reduction or Reduction(),
             spill=spill,
             folder=folder,
-            watcher=watcher or Silent(),
+            watcher=watcher or Watcher(),
             autocast=torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None,
         )
 
@@ -218,7 +202,7 @@ class LargeSet:
         if not isinstance(self.source, Partitioned):
             return function(self)
         maps, grad, watcher = self.maps, torch.is_grad_enabled(), self.reading.watcher
-        reading = replace(self.reading, watcher=Silent())
+        reading = replace(self.reading, watcher=Watcher())
         if reading.device.type != "cpu":
             raise ValueError(
                 f"picaset.stream: the parts of {self.source.name} are computed on CPUs; the network is on "
@@ -237,7 +221,7 @@ class LargeSet:
     def encode_parts(self) -> Any:
         """Return the elements in the partitions of their engine, as a column ``encoded`` of its dataset."""
         assert isinstance(self.source, Partitioned)
-        maps, reading = self.maps, replace(self.reading, watcher=Silent())
+        maps, reading = self.maps, replace(self.reading, watcher=Watcher())
 
         @torch.no_grad()
         def encode(part: Source) -> Tensor:
@@ -518,10 +502,10 @@ def backward_pass(
 
     sums = large.fold_parts(differentiate, add_gradients, "gradients")
     if large.reading.reduction.shared:
-        own = [
+        local_sums = [
             torch.zeros_like(target) if total is None else total for target, total in zip(targets, sums, strict=True)
         ]
-        sums = list(large.reading.reduction.sum_tensors(own))
+        sums = list(large.reading.reduction.sum_tensors(local_sums))
     remaining_sums = iter(sums)
     return [grad_elements, *(next(remaining_sums) if required else None for required in need[1:])]
 

@@ -107,6 +107,11 @@ class PartResult(NamedTuple):
     bytes_sent: int = 0
 
 
+Evaluate = Callable[[Iterable[Table]], PartResult | None]
+"""From the tables of a part to a result; None if they have no rows."""
+Merge = Callable[[PartResult | None, PartResult | None], PartResult | None]
+
+
 def evaluate_part(
     function: Callable[[Source], Any], selection: Selection, tables: Iterable[Table]
 ) -> PartResult | None:
@@ -164,11 +169,7 @@ class Partitioned(Source):
         return self.selection.keys
 
     @abstractmethod
-    def run(
-        self,
-        evaluate: Callable[[Iterable[Table]], PartResult | None],
-        merge: Callable[[PartResult | None, PartResult | None], PartResult | None],
-    ) -> PartResult | None:
+    def run(self, evaluate: Evaluate, merge: Merge) -> PartResult | None:
         """Return ``evaluate`` of every part, merged; both functions are to be pickled together."""
 
     @abstractmethod
@@ -213,7 +214,8 @@ class Partitioned(Source):
         """Return the dataset with a column ``encoded``, ``function`` of each part, (n, E)."""
         if self.selection.by is not None:
             raise ValueError(
-                f"{CALLER}: elements of {self.name} are encoded for one set, not by {self.selection.by!r}."
+                f"{CALLER}: an encoder needs a dataset of one set; {self.name} has one for each {self.selection.by!r}. "
+                "Call from_dataset(dataset) without by."
             )
         return self.map_tables(partial(encode_table, function, self.selection))
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from picaset.large.large_set import Reading, Spill
+from picaset.large.large_set import Reading, Reduction, Spill
 from picaset.large.sources import open_source
 from picaset.large.statistics import Statistic, Summary
 from picaset.large.stream import Sink, Transform, stream_source
@@ -115,7 +115,7 @@ class RanksDisagreeError(RuntimeError):
     """The ranks of a group have different models."""
 
 
-class Ranks:
+class Ranks(Reduction):
     """The reduction of a set that is spread over the ranks of a group.
 
     Args:
@@ -178,9 +178,9 @@ class Ranks:
 
     def check_agreement(self, module: nn.Module, num_sets: int, width: int | None) -> None:
         """Check that all ranks have the same model and kind of sets; every rank raises an error if not."""
-        own = model_digests(module, num_sets, width)
-        gathered: list[Tensor] = [torch.empty_like(own) for _ in range(self.size)]
-        self.wait(lambda: torch_distributed.all_gather(gathered, own, group=self.group, async_op=True))
+        local_digests = model_digests(module, num_sets, width)
+        gathered: list[Tensor] = [torch.empty_like(local_digests) for _ in range(self.size)]
+        self.wait(lambda: torch_distributed.all_gather(gathered, local_digests, group=self.group, async_op=True))
         for index, (property_name, hint) in enumerate(AGREEMENT_HINTS.items()):
             digests = [bytes(cast(Any, rows[index].cpu().numpy())).hex()[:8] for rows in gathered]
             if len(set(digests) - {UNKNOWN}) > 1:

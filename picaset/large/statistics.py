@@ -162,8 +162,8 @@ class Attention(Softmax):
         log, mean = double(log)[..., None], double(mean)
         if mask is None:
             return Summary(log, (torch.ones_like(log), mean))
-        seen = log != torch.inf
-        return Summary(torch.where(seen, log, -torch.inf), (seen.to(log.dtype), mean))
+        nonempty = log != torch.inf
+        return Summary(torch.where(nonempty, log, -torch.inf), (nonempty.to(log.dtype), mean))
 
     def contribute(
         self, elements: Tensor, mask: Tensor | None, whole: Summary, inputs: tuple[Tensor, ...]

@@ -24,7 +24,7 @@ from picaset.large.large_set import LargeSet, Reading, Spill
 from picaset.large.partitions import Partitioned
 from picaset.large.rules import apply_streamed
 from picaset.large.sources import CALLER, InMemory, Source, open_source
-from picaset.progress import watch_passes
+from picaset.terminal import watch_passes
 
 Transform = Callable[[Tensor], Tensor]
 Sink = str | os.PathLike[str] | NDArray[np.generic] | Callable[[Tensor], object]
@@ -43,11 +43,11 @@ def stream(
     folder: Path | None = None,
     progress: bool = False,
 ) -> Any:
-    """Apply an operator or network to a set that is read in chunks; results and gradients are equal to rounding.
+    """Apply an operator or network to a set that is read in chunks; result and gradients are those of the whole set.
 
-    The set is read once for every step of attention, so the source must return the same elements in every pass.
-    Parameters get gradients, and so do elements that are in a tensor; a backward pass reads the set as often as the
-    forward pass. Second derivatives are not supported.
+    They are equal up to rounding. The set is read once for every step of attention, so the source must return the same
+    elements in every pass. Parameters get gradients, and so do elements that are in a tensor; a backward pass reads the
+    set as often as the forward pass. Second derivatives are not supported.
 
     Args:
         operator: Any pool but Janossy and sort pooling, InducedSelfAttention, GeneralizedPicaso, Canonicalize around

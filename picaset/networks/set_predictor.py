@@ -137,7 +137,7 @@ class SetPredictor(PooledNetwork):
 
 
 class OppositeLogits(nn.Module):
-    """One score as the logits of two classes, whose difference it is, or unchanged if there is one output."""
+    """Map a score s to the logits -s / 2 and s / 2 of two classes; with one output, return the score."""
 
     def __init__(self, num_outputs: int) -> None:
         super().__init__()

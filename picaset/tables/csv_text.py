@@ -1,4 +1,4 @@
-"""CSV as people write it: parsed by pyarrow, while Python's ``csv`` names the line of a mistake.
+"""Reading of CSV files: pyarrow parses them, and Python's ``csv`` finds the line of a mistake for the error message.
 
 The encoding (UTF-8, UTF-16 with a byte order mark, Windows-1252), the delimiter, decimal commas and the header are
 detected from the beginning of the file. ``read_csv_parts`` reads a file as one part or in blocks of bytes.
@@ -165,7 +165,7 @@ def read_csv_parts(
         num_lines = data.count(b"\n") if block_bytes > 0 else 0  # of the only block, it is not needed
         num_header_lines, num_comments, notes = 0, 0, list[str]()
         if b"\0" in data:
-            raise ValueError(f"{name} is not text: it has a zero byte.")
+            raise ValueError(f"{name} is not a text file: it contains a zero byte. Save it as CSV in UTF-8.")
         if layout is None:
             lines = [line.decode() for line in islice(filter(bytes.strip, BytesIO(data)), SNIFFED_LINES)]
             if not lines:

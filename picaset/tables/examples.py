@@ -16,7 +16,7 @@ from picaset.tables.table import Table, row_locations
 
 
 def draw_sets_along_lines(
-    num_sets: int, size: int, *, generator: np.random.Generator, dim: int = 3, noise: float = 0.05
+    num_sets: int, size: int, *, generator: np.random.Generator
 ) -> tuple[list[NDArray[np.float64]], NDArray[np.int64]]:
     """Draw sets of points close to a random line through the origin, with one point of each close to another line.
 
@@ -27,22 +27,22 @@ def draw_sets_along_lines(
         >>> sets[0].shape, anomalies.shape
         ((7, 3), (4,))
     """
-    directions = generator.normal(size=(num_sets, 2, dim))
+    directions = generator.normal(size=(num_sets, 2, 3))
     directions /= np.sqrt(np.square(directions).sum(axis=2, keepdims=True))
     positions = generator.normal(size=(num_sets, size, 1))
     positions += 0.5 * np.sign(positions)
     points: NDArray[np.float64] = positions * directions[:, :1]
     anomalies, rows = generator.integers(size, size=num_sets), np.arange(num_sets)
     points[rows, anomalies] = positions[rows, anomalies] * directions[:, 1]
-    return list(points + noise * generator.normal(size=points.shape)), anomalies
+    return list(points + 0.05 * generator.normal(size=points.shape)), anomalies
 
 
-def example_shelves(num_shelves: int = 120, *, seed: int = 0) -> Table:
+def example_shelves(num_shelves: int = 120) -> Table:
     """Return a table of books with the shelf and the features of each; one book of every shelf is misplaced.
 
     The text column ``belongs`` says which book it is; a detector does not read it.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     sizes = generator.integers(6, 13, num_shelves)
     shelves = [draw_sets_along_lines(1, int(size), generator=generator) for size in sizes]
     features = np.concatenate([books for (books,), _ in shelves])
@@ -56,9 +56,9 @@ def example_shelves(num_shelves: int = 120, *, seed: int = 0) -> Table:
     )
 
 
-def example_samples(num_samples: int = 60, *, seed: int = 0) -> Table:
+def example_samples(num_samples: int = 60) -> Table:
     """Return a table of particles with their sample and the state of the sample, clean or polluted."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     sizes = generator.integers(6, 16, size=num_samples)
     particles = [generator.normal(size=(size, 3)) for size in sizes]
     for sample in particles[1::2]:

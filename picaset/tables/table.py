@@ -415,11 +415,6 @@ def is_date(text: str) -> bool:
     return True
 
 
-def numeric_columns(table: Table, *, exclude: str | None) -> list[str]:
-    """Return the names of the columns that are features, as ``choose_columns`` does."""
-    return choose_columns(table, exclude=() if exclude is None else (exclude,))[0]
-
-
 ALL_ROWS = "all"
 """Name of the only set of a table that has no set column."""
 
@@ -485,7 +480,7 @@ def group_rows(
         )
     rows = np.flatnonzero(~missing)
     if len(rows) == 0:
-        raise ValueError(f"{table.path}: every row has a missing value; fill some in.")
+        raise ValueError(f"{table.path}: every row has a missing value; fill some in, or choose other columns.")
     labels = [ALL_ROWS] * len(rows) if set_column is None else [labels[row] for row in rows.tolist()]
     index_by_name = dict[str, int]()
     owners = np.array([index_by_name.setdefault(label, len(index_by_name)) for label in labels])
@@ -571,7 +566,7 @@ def open_large_table(path: Path, columns: Sequence[str] = (), *, drop_missing: b
     with tempfile.TemporaryFile() as file:  # the memory map stays valid after the file is closed
         num_rows, num_dropped = write_numbers(chain([first], parts), names, file, drop_missing=drop_missing)
         if num_rows == 0:
-            raise ValueError(f"{path}: every row has a missing value; fill some in.")
+            raise ValueError(f"{path}: every row has a missing value; fill some in, or choose other columns.")
         values = np.memmap(file, dtype=np.float64, mode="r", shape=(num_rows, len(names)))
 
     def chunks() -> Iterator[Floats]:

@@ -22,6 +22,8 @@ from jaxtyping import Bool, Int, UInt8
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 """Parts in the order of their numbers in ``list_eval_partition.txt``."""
+FIXED_SEED = 2021
+"""Seed of ``fixed_sets``."""
 MIN_SET_SIZE, MAX_SET_SIZE = 3, 64
 """Range of set sizes; in a set of two images, either could be the odd one."""
 
@@ -109,10 +111,10 @@ def draw_odd_sets(
     return OddSets(members, odd, drawn_pairs)
 
 
-def fixed_sets(faces: Faces, part: Part, num_sets: int, set_size: int = 8, *, seed: int = 2021) -> OddSets:
+def fixed_sets(faces: Faces, part: Part, num_sets: int, set_size: int = 8) -> OddSets:
     """Draw sets of one part that depend on the arguments alone; ``members`` holds indices into ``faces``."""
     pool = faces.of_part(part)
-    generator = np.random.default_rng([seed, PARTS.index(part), set_size])
+    generator = np.random.default_rng([FIXED_SEED, PARTS.index(part), set_size])
     sets = draw_odd_sets(faces.attributes[pool], num_sets, set_size, generator=generator)
     return sets._replace(members=pool[sets.members])
 

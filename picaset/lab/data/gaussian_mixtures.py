@@ -19,6 +19,9 @@ from torch import Tensor
 
 from picaset.operators.mixture import Mixture
 
+EXTENT = 4.0
+"""Largest coordinate of a mean."""
+
 
 def draw_mixtures(
     num_sets: int,
@@ -27,12 +30,11 @@ def draw_mixtures(
     generator: torch.Generator,
     num_components: int = 4,
     dim: int = 2,
-    extent: float = 4.0,
     deviation: float | Float[Tensor, "B K V"] = 0.3,
 ) -> tuple[Float[Tensor, "B N D"], Mixture]:
     """Draw a mixture for each set, and the points of the set from it.
 
-    Means are uniform in a cube, mixing weights Dirichlet(1).
+    Means are uniform in a cube from -4 to 4, mixing weights Dirichlet(1).
 
     Args:
         num_sets: Number of sets.
@@ -40,7 +42,6 @@ def draw_mixtures(
         generator: Random number generator.
         num_components: Number of Gaussians in each mixture.
         dim: Number of coordinates of a point.
-        extent: Means lie in [-extent, extent] in each coordinate.
         deviation: Standard deviation: one for all components, per component (V = 1), or also per coordinate (V = D).
 
     Example:
@@ -48,7 +49,7 @@ def draw_mixtures(
         >>> points.shape, mixture.means.shape
         (torch.Size([8, 300, 2]), torch.Size([8, 4, 2]))
     """
-    means = extent * (2 * torch.rand(num_sets, num_components, dim, generator=generator) - 1)
+    means = EXTENT * (2 * torch.rand(num_sets, num_components, dim, generator=generator) - 1)
     # Exponential variables divided by their sum are Dirichlet(1).
     weights = torch.empty(num_sets, num_components).exponential_(generator=generator)
     weights = weights / weights.sum(dim=1, keepdim=True)

@@ -1,8 +1,8 @@
 """A small ray tracer: solids on a ground plane, lamps with shadows, matte and shiny surfaces, in grey or in colour.
 
-    render        images of scenes
     trace_rays    the first surface on each camera ray, which does not depend on the lamps
     shade         the light that these surface points reflect to the camera
+    to_pixels     the image
     project       the position of points in the image
 
 A pixel is the mean over several rays. The unit of length is arbitrary; the ground is the plane z = 0.
@@ -27,8 +27,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
-
-from picaset.checks import check_positive
 
 KINDS = ("box", "ellipsoid", "cylinder", "cone")
 ABSENT = -1
@@ -129,41 +127,6 @@ class SurfacePoints(NamedTuple):
     shine: Float[Tensor, "B R"]
 
 
-def render(
-    solids: Solids,
-    cameras: Cameras,
-    lamps: Lamps,
-    background: Background,
-    *,
-    size: tuple[int, int],
-    samples: int = 2,
-    stretch: float = 1.0,
-) -> Float[Tensor, "B C H W"]:
-    """Render images with values from 0 to 1.
-
-    Args:
-        solids: Solids of each scene.
-        cameras: One camera per scene.
-        lamps: Lamps of each scene.
-        background: Colours of ground and sky.
-        size: Height and width in pixels.
-        samples: Number of rays of a pixel in each direction.
-        stretch: Width divided by height of the area that a pixel shows; 1.5 shows a 3 : 2 view in a square image.
-
-    Example:
-        >>> one = torch.ones(1, 1)
-        >>> ball = Solids(one.long(), torch.tensor([[[0, 0, 1.0]]]), torch.eye(3)[None, None], torch.ones(1, 1, 3),
-        ...               torch.full((1, 1, 3), 0.5), one)
-        >>> cameras = Cameras(torch.tensor([[0, -6.0, 3]]), torch.tensor([[0, 0, 1.0]]), torch.tensor([40.0]))
-        >>> lamps = Lamps(torch.tensor([[[3.0, -5, 8]]]), 0.7 * one, torch.tensor([0.3]))
-        >>> render(ball, cameras, lamps, Background(0.8 * torch.ones(1, 3), torch.ones(1, 3)), size=(48, 64)).shape
-        torch.Size([1, 3, 48, 64])
-    """
-    check_positive(caller="render", height=size[0], width=size[1], samples=samples)
-    points = trace_rays(solids, cameras, background, size=size, samples=samples, stretch=stretch)
-    return to_pixels(shade(points, solids, lamps), size, samples)
-
-
 def trace_rays(
     solids: Solids,
     cameras: Cameras,
@@ -173,7 +136,16 @@ def trace_rays(
     samples: int = 2,
     stretch: float = 1.0,
 ) -> SurfacePoints:
-    """Return the first surface point on each camera ray, which :func:`shade` can use with several sets of lamps."""
+    """Return the first surface point on each camera ray, which :func:`shade` can use with several sets of lamps.
+
+    Args:
+        solids: Solids of each scene.
+        cameras: One camera per scene.
+        background: Colours of ground and sky.
+        size: Height and width of the image in pixels.
+        samples: Number of rays of a pixel in each direction.
+        stretch: Width divided by height of the area that a pixel shows; 1.5 shows a 3 : 2 view in a square image.
+    """
     direction = rays(cameras, size=(samples * size[0], samples * size[1]), stretch=stretch)
     first = nearest(solids, cameras.position, direction)
     start = cameras.position[:, None]
@@ -252,7 +224,7 @@ def project(
         points: Points of each scene.
         cameras: One camera per scene.
         aspect: Width divided by height of the image in pixels.
-        stretch: As in :func:`render`, for all images or one per image.
+        stretch: As in :func:`trace_rays`, for all images or one per image.
 
     Example:
         >>> cameras = Cameras(torch.tensor([[0, -6.0, 3]]), torch.tensor([[0, 0, 1.0]]), torch.tensor([40.0]))

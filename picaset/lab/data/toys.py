@@ -294,13 +294,11 @@ def load_toys(size: str = "whole") -> tuple[Views, Views]:
     return training, test
 
 
-def render_toys(
-    grid: Grid, instances: tuple[int, ...], *, categories: tuple[str, ...] = CATEGORIES, seed: int = SEED
-) -> Views:
+def render_toys(grid: Grid, instances: tuple[int, ...], *, categories: tuple[str, ...] = CATEGORIES) -> Views:
     """Render instances of categories from every viewpoint and in every lighting of a grid."""
     images, labels = list[Tensor](), list[tuple[int, ...]]()
     for category, instance in product(map(CATEGORIES.index, categories), instances):
-        images.append(render_toy(category, instance, grid, seed=seed))
+        images.append(render_toy(category, instance, grid, seed=SEED))
         for elevation, azimuth in product(grid.elevations, grid.azimuths):
             labels += [(category, instance, elevation, azimuth, lighting) for lighting in grid.lightings]
     return Views(torch.cat(images), *torch.tensor(labels).unbind(dim=1))

@@ -123,7 +123,7 @@ def build_split(name: str, task: Viewpoints, sizing: Sizing[Viewpoints], profile
 
 
 def fair(name: str, row: str, **changes: Any) -> Builder:
-    """Return a row of Table 3 with its own recipe, other settings of the task changed."""
+    """Return a row of Table 3 with its recipe in ``FAIR_RECIPES``; ``changes`` are other fields of the task."""
     learning_rate, norm = FAIR_RECIPES[row]
     task = replace(viewpoints.with_network(viewpoints.ROWS[row], **({"norm": True} if norm else {})), **changes)
     return partial(build_split, name, task, partial(study_fair, learning_rate=learning_rate))

@@ -249,7 +249,7 @@ class Estimator(nn.Module):
         elements: Float[Tensor, "B N D"],
         mask: Bool[Tensor, "B N"] | None,
     ) -> Float[Tensor, "B K S D_plus_2"]:
-        """Return the estimates that templates describe."""
+        """Decode templates to the estimates of all components."""
         decoded = self.decoder(templates)
         coarse = components(self.coarse(decoded))
         if self.claims is None:
@@ -324,7 +324,7 @@ class MixtureSteps(NamedTuple):
 def mixture_steps(
     network: MixtureNetwork, elements: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"] | None = None
 ) -> MixtureSteps:
-    """Return the mixtures that the templates describe after every step; the last is the network's prediction.
+    """Decode the templates after every step to mixtures; the last is the prediction of the network.
 
     Example:
         >>> import torch
@@ -348,7 +348,7 @@ def mixture_steps(
 def responsibilities(
     queries: Float[Tensor, "B K E"], encoded: Float[Tensor, "B N E"], mask: Bool[Tensor, "B N"] | None
 ) -> Float[Tensor, "B K N"]:
-    """Return the share of every point that each query has: a softmax over the queries."""
+    """Return the responsibility of each query for each point: a softmax of the scores over the queries."""
     shares = (queries @ encoded.transpose(1, 2) / math.sqrt(queries.shape[2])).softmax(dim=1)
     return shares if mask is None else shares.masked_fill(~mask[:, None], 0.0)
 

@@ -174,7 +174,7 @@ class DescentDecoder(SceneDecoder):
 
     Args:
         dim: Features of a place, in and out.
-        num_places: Float[Tensor, "B N D"] of an image.
+        num_places: Number of places of an image, N.
         num_objects: Vectors per image.
         num_steps: Steps of gradient descent.
         implicit: iDSPN: implicit gradients, momentum, clipping and a bounded encoder; False is DSPN.

@@ -9,16 +9,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picaset.estimators.mixture_plot import Panel, draw_panel
-from picaset.figures import COLOURS, MAX_STEPS, MAX_TEMPLATES, new_figure, spread, write_figure
+from picaset.figures import (
+    COLOURS,
+    GRID,
+    MAX_STEPS,
+    MAX_TEMPLATES,
+    REFERENCE,
+    draw_curves,
+    draw_learning_curves,
+    new_figure,
+    spread,
+    write_figure,
+)
 from picaset.files import read_json, read_value
 from picaset.lab.data.gaussian_mixtures import benchmark_sets
 from picaset.lab.experiments.clustering import ABLATIONS, ROWS, TABLE_ROWS
-from picaset.lab.reports.curves import GRID, REFERENCE, draw_curves, draw_learning_curves
-from picaset.lab.reports.page import Figures, Reporter
+from picaset.lab.reports.page import (
+    Cell,
+    Figures,
+    Reporter,
+    Table,
+    format_mean,
+    group_digits,
+    highest_mean,
+    row_heading,
+    score_cell,
+)
 from picaset.lab.reports.published import TABLE_2, TABLE_2_ORACLE
 from picaset.lab.reports.records import Record, all_runs, hardware_of, runs_named, training_time
 from picaset.lab.reports.schemas import Baselines, ClusteringResult
-from picaset.lab.reports.table import Cell, Table, format_mean, group_digits, highest_mean, row_heading, score_cell
 from picaset.lab.tasks.clustering import MOVES, NUM_SHOWN, SHIFTS, Clustering
 
 NAMES = {
@@ -334,10 +353,9 @@ def draw_figures(records: Sequence[Record], folder: Path) -> Figures:
         name, runs = next(iter(cascades.items()))
         figures["Attention of the cascade: brighter points have more weight."] = draw_cascade(name, runs[0], folder)
     figures["Score on a hundred sets during training."] = draw_learning_curves(
-        {row_label(name): runs for name, runs in rows.items()},
+        {row_label(name): runs[0].curve("below_oracle") for name, runs in rows.items()},
         folder,
         "learning_curves",
-        metric="below_oracle",
         label="below the oracle, nats per point",
         scale="log",
     )

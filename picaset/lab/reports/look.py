@@ -24,7 +24,7 @@ from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.reports.page import Figures
 from picaset.lab.reports.records import training_command
 from picaset.lab.reports.scenes import look_at_scenes
-from picaset.lab.tasks.viewpoint_scores import as_shown, attention_to_places, heat_limit, heat_of
+from picaset.lab.tasks.viewpoint_scores import as_shown, attention_to_places, heat_limit, heat_of, spaced_indices
 from picaset.lab.tasks.viewpoints import Viewpoints, objects
 from picaset.lab.training.run_directory import RunDirectory
 from picaset.networks.set_networks import Picaso
@@ -86,9 +86,8 @@ def choose_views(task: Viewpoints, category: str | None, seed: int) -> Views:
         choices = values.unique()
         views = views.where(values == choices[int(torch.randint(len(choices), (), generator=generator))])
     order = getattr(views, task.split).argsort()
-    count = min(MAX_VIEWS, len(order))
-    spread = order[torch.arange(count) * len(order) // count]
-    return Views(*(getattr(views, name)[spread] for name in views.__dataclass_fields__))
+    selected = order[spaced_indices(len(order), MAX_VIEWS)]
+    return Views(*(getattr(views, name)[selected] for name in views.__dataclass_fields__))
 
 
 @torch.no_grad()

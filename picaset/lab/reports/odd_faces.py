@@ -122,7 +122,7 @@ def describe_selection(shown: int, count: int) -> str:
 
 
 def draw_set(axis: Any, scored: ScoredSet, *, top: float) -> None:
-    """Draw a row of faces; a solid frame marks the odd one, a dashed one a face that was taken for it."""
+    """Draw a row of faces; a solid frame marks the odd one, a dashed frame a wrong prediction."""
     from matplotlib.patches import Rectangle
 
     label = "\n".join(name.replace("_", " ").lower() for name in scored.attributes)

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from picaset.figures import new_figure, write_figure
+from picaset.figures import REFERENCE, draw_curves, draw_learning_curves, new_figure, write_figure
 from picaset.lab.experiments.odd_one_out import ROWS, VARIANTS
-from picaset.lab.reports.curves import REFERENCE, draw_curves, draw_learning_curves
 from picaset.lab.reports.odd_faces import draw_odd_faces, stored_sets
-from picaset.lab.reports.page import Figures, Reporter
+from picaset.lab.reports.page import Cell, Figures, Reporter, Table, highest_mean, row_heading, score_cell
 from picaset.lab.reports.published import TABLE_4, TABLE_4_GUESSING
 from picaset.lab.reports.records import Record, all_runs, alternatives, hardware_of, mean_minutes, runs_named
 from picaset.lab.reports.schemas import OddOneOutResult
-from picaset.lab.reports.table import Cell, Table, compare_rows, highest_mean, row_heading, score_cell
+from picaset.lab.reports.verdicts import compare_rows
 from picaset.lab.tasks.odd_one_out import OddOneOut
 
 Source = Literal["celeba", "drawn"]
@@ -151,9 +150,9 @@ def compare_claims(records: Sequence[Record], source: Source) -> list[str]:
     sentences = list[str]()
     for question, pairs in QUESTIONS.items():
         comparisons = [
-            compare_rows(NAMES[first], NAMES[second], all_scores(ours), all_scores(theirs))
+            compare_rows(NAMES[first], NAMES[second], all_scores(first_runs), all_scores(second_runs))
             for first, second in pairs
-            if (ours := find_runs(records, source, first)) and (theirs := find_runs(records, source, second))
+            if (first_runs := find_runs(records, source, first)) and (second_runs := find_runs(records, source, second))
         ]
         if comparisons:
             sentences.append(" ".join([question, *comparisons]))
@@ -225,10 +224,9 @@ def draw_figures(runs: Sequence[Record], folder: Path) -> Figures:
             f"Scores against the size of test sets; training used the size at the grey line. Means over seeds; {data}."
         ] = draw_by_size(rows, folder, f"odd_one_out_by_size_{source}")
         figures[f"AUROC on validation sets during training, one seed of each row; {data}."] = draw_learning_curves(
-            {NAMES[name]: seeds for name, seeds in rows.items()},
+            {NAMES[name]: seeds[0].curve("auroc") for name, seeds in rows.items()},
             folder,
             f"odd_one_out_learning_{source}",
-            metric="auroc",
             label="AUROC on validation sets",
             guessing=0.5,
         )

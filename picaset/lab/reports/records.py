@@ -40,6 +40,10 @@ class Record:
         """Name, profile and seed, which identify a run."""
         return self.experiment.name, self.experiment.profile, self.experiment.training.seed
 
+    def curve(self, metric: str) -> dict[int, float]:
+        """Return a metric that was logged during training, by step."""
+        return {entry["step"]: entry[metric] for entry in self.metrics if metric in entry}
+
     def task_as(self, kind: type[TaskType]) -> TaskType:
         """Return the task, which must be of the class ``kind``."""
         task = self.experiment.task
@@ -93,14 +97,14 @@ def describe_origin(records: Sequence[Record], *, committed: Path | None = None)
     counts = dict[Path, int]()
     for record in records:
         counts[record.path.parent] = counts.get(record.path.parent, 0) + 1
-    own = [folder for folder in counts if folder.resolve() != committed.resolve()]
-    parts = [
-        f"{counts[folder]} {'run' if folder in own else 'committed record'}{'s' * (counts[folder] > 1)} in {folder}/"
-        for folder in sorted(counts, key=lambda folder: folder not in own)
-    ]
+    own_folders = [folder for folder in counts if folder.resolve() != committed.resolve()]
+    parts = list[str]()
+    for folder in sorted(counts, key=lambda folder: folder not in own_folders):
+        kind = "run" if folder in own_folders else "committed record"
+        parts.append(f"{counts[folder]} {kind}{'s' * (counts[folder] > 1)} in {folder}/")
     profiles = profiles_of(records)
     named = f"profile{'s' * (len(profiles) > 1)} {' and '.join(profiles)}"
-    return f"Shown from {' and '.join(parts)}, {named}{'' if own else '; nothing was trained now'}."
+    return f"Shown from {' and '.join(parts)}, {named}{'' if own_folders else '; nothing was trained now'}."
 
 
 def profiles_of(records: Iterable[Record]) -> list[str]:

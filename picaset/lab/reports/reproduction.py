@@ -3,18 +3,31 @@
 Runs of different profiles differ in budget and data, so each profile has tables and figures of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from picaset.figures import draw_learning_curves
 from picaset.files import atomic_write, read_value
 from picaset.lab.reports.clustering import CLUSTERING
-from picaset.lab.reports.curves import draw_learning_curves
 from picaset.lab.reports.odd_one_out import ODD_ONE_OUT
-from picaset.lab.reports.page import Figures, Reporter, Section, write_page
+from picaset.lab.reports.page import (
+    Cell,
+    Figures,
+    Reporter,
+    Section,
+    Table,
+    escape_markdown,
+    format_mean,
+    highest_mean,
+    row_heading,
+    score_cell,
+    write_page,
+)
 from picaset.lab.reports.records import (
     OnSkip,
     Record,
+    alternatives,
     committed_records,
     find_records,
     mean_minutes,
@@ -31,7 +44,6 @@ from picaset.lab.reports.study import (
     read_step_costs,
     study_tables,
 )
-from picaset.lab.reports.table import Cell, Table, escape_markdown, format_mean, highest_mean, row_heading, score_cell
 from picaset.lab.reports.viewpoints import VIEWPOINTS
 
 REPORTERS: dict[str, Reporter] = {
@@ -122,43 +134,44 @@ def write_report(
         origin: Sentence that says which runs are shown.
         on_skip: Receives a line if the figures of a section cannot be drawn.
     """
-    sections = dict[str, list[Section]]()
-    profiles = profiles_of(records)
-    for kind, reporter in REPORTERS.items():
-        for profile in profiles:
-            if runs := select(records, kind, profile):
-                section = build_section(reporter, runs, folders, several_profiles=len(profiles) > 1)
-                subfolder = Path("figures") if len(profiles) == 1 else Path("figures") / f"profile-{profile}"
-                try:
-                    figures: Figures = reporter.draw_figures(runs, out / subfolder) if section.tables else {}
-                except DAMAGED as error:
-                    on_skip(f"skipped the figures of {section.title}: {reason_of(error, out)}")
-                    figures = {}
-                sections.setdefault(kind, []).append(replace(section, figures=figures))
-    claims = build_claims(records, out / "figures")
-    shown = [*claims, *(section for of_kind in sections.values() for section in of_kind)]
-    others = plugin_sections(records, out / "figures", several_profiles=len(profiles) > 1, on_skip=on_skip)
-    shown += others
+    sections = build_claims(records, out / "figures")
+    tables: dict[str, list[Table]] = {reporter.table: [] for reporter in REPORTERS.values()} | {OTHERS: []}
+    several_profiles = len(profiles_of(records)) > 1
+    for number, (reporter, runs) in enumerate(runs_by_reporter(records)):
+        section = build_section(
+            reporter, runs, folders, anchor=f"{reporter.table}-{number}", several_profiles=several_profiles
+        )
+        folder = out / "figures"
+        if several_profiles:
+            folder /= f"profile-{runs[0].experiment.profile}"
+        try:
+            figures: Figures = reporter.draw_figures(runs, folder) if section.tables else {}
+        except DAMAGED as error:
+            on_skip(f"skipped the figures of {section.title}: {reason_of(error, out)}")
+            figures = {}
+        sections.append(replace(section, figures=figures))
+        tables[reporter.table] += section.tables
     page = out / "index.html"
-    write_page(page, origin=origin, sections=shown, records=records)
-    report = WrittenReport(
-        page,
-        {
-            reporter.table: [table for section in sections.get(kind, ()) for table in section.tables]
-            for kind, reporter in REPORTERS.items()
-        }
-        | {OTHERS: [table for section in others for table in section.tables]},
-        [paths[0] for section in shown for paths in section.figures.values()],
-    )
+    write_page(page, origin=origin, sections=sections, records=records)
     with atomic_write(out / "tables.md") as unfinished:
         unfinished.write_text(
-            tables_to_markdown([table for section in shown for table in section.tables]), encoding="utf-8"
+            tables_to_markdown([table for section in sections for table in section.tables]), encoding="utf-8"
         )
-    return report
+    return WrittenReport(page, tables, [paths[0] for section in sections for paths in section.figures.values()])
+
+
+def runs_by_reporter(records: Sequence[Record]) -> Iterator[tuple[Reporter, list[Record]]]:
+    """Yield the runs of each task in each profile: the tasks of the package, then those of other packages."""
+    plugins = sorted({record.experiment.kind for record in records if ":" in record.experiment.kind})
+    reporters = REPORTERS | {kind: plugin_reporter(kind, f"others-{n}") for n, kind in enumerate(plugins)}
+    for kind, reporter in reporters.items():
+        for profile in profiles_of(records):
+            if runs := [r for r in records if (r.experiment.kind, r.experiment.profile) == (kind, profile)]:
+                yield reporter, runs
 
 
 def build_claims(records: Sequence[Record], folder: Path) -> list[Section]:
-    """Build the section of the paper's claims, if the records can speak to any of them."""
+    """Build the section of the paper's claims, if any of them has runs."""
     table = claims_table(records)
     if table is None:
         return []
@@ -171,7 +184,7 @@ def build_claims(records: Sequence[Record], folder: Path) -> list[Section]:
 
 
 def build_section(
-    reporter: Reporter, runs: Sequence[Record], folders: Sequence[Path], *, several_profiles: bool
+    reporter: Reporter, runs: Sequence[Record], folders: Sequence[Path], *, anchor: str = "", several_profiles: bool
 ) -> Section:
     """Build a section without its figures; its titles name the profile if the report has several."""
     profile = runs[0].experiment.profile
@@ -187,37 +200,30 @@ def build_section(
         summary = "a few training steps each, to check that everything runs; the scores do not rank the methods."
     else:
         summary = tables[0].winners()
-    anchor = f"{reporter.table}-profile-{profile}"
     return Section(anchor, reporter.title + suffix, reporter.text, summary, tables)
 
 
-def plugin_sections(
-    records: Sequence[Record], folder: Path, *, several_profiles: bool, on_skip: OnSkip
-) -> list[Section]:
-    """Return a section for each task and profile that is not one of the package, with figures in ``folder``."""
-    sections = list[Section]()
-    for kind in sorted({record.experiment.kind for record in records if ":" in record.experiment.kind}):
-        for profile in profiles_of(records):
-            runs = [r for r in records if (r.experiment.kind, r.experiment.profile) == (kind, profile)]
-            if not runs:
-                continue
-            rows = {name: runs_named(runs, name) for name in sorted({run.experiment.name for run in runs})}
-            module, _, name = kind.partition(":")
-            title = name + f" (profile {profile})" * several_profiles
-            table = plugin_table(title, rows)
-            anchor = f"{OTHERS}-{len(sections)}"
-            try:
-                figures = draw_plugin_curves(rows, folder, anchor)
-            except (ValueError, LookupError, TypeError) as error:
-                on_skip(f"skipped the figures of {title}: {reason_of(error, folder)}")
-                figures = {}
-            sections.append(Section(anchor, title, f"A task defined in {module}.", table.winners(), [table], figures))
-    return sections
+def plugin_reporter(kind: str, figure_name: str) -> Reporter:
+    """Return the reporter of a task that another package defines, ``module:class``."""
+    module, _, name = kind.partition(":")
+    return Reporter(
+        table=OTHERS,
+        title=name,
+        text=f"A task defined in {module}.",
+        result=dict,
+        build_tables=lambda runs, folders: [plugin_table(name, runs)],
+        draw_figures=lambda runs, folder: draw_plugin_curves(runs, folder, figure_name),
+    )
 
 
-def plugin_table(title: str, rows: dict[str, list[Record]]) -> Table:
+def rows_by_name(runs: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return the runs of each experiment, one for each seed."""
+    return {name: runs_named(runs, name) for name in sorted({run.experiment.name for run in runs})}
+
+
+def plugin_table(title: str, runs: Sequence[Record]) -> Table:
     """Return a row for each experiment: the best validation score, and every number of the result."""
-    runs = [run for row in rows.values() for run in row]
+    rows = rows_by_name(runs)
     numbers = sorted(
         {key for run in runs for key, value in run.result.items() if key not in COMMON and is_number(value)}
     )
@@ -233,7 +239,7 @@ def plugin_table(title: str, rows: dict[str, list[Record]]) -> Table:
             *(number_cell(row, key) for key in numbers),
         ])  # fmt: skip
     columns = ["experiment", "parameters", "seeds", "minutes", "best validation score", *numbers]
-    data = " or ".join(sorted({run.environment["data"] for run in runs}))
+    data = alternatives(run.environment["data"] for run in runs)
     return Table(title, columns, cells, [f"Data: {data}. The highest validation score is marked."])
 
 
@@ -246,32 +252,27 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def draw_plugin_curves(rows: dict[str, list[Record]], folder: Path, name: str) -> Figures:
+def draw_plugin_curves(runs: Sequence[Record], folder: Path, name: str) -> Figures:
     """Draw the validation score of the first seed of each experiment against the training step."""
-    if not any("score" in entry for row in rows.values() for entry in row[0].metrics):
+    curves = {label: row[0].curve("score") for label, row in rows_by_name(runs).items()}
+    if not any(curves.values()):
         return {}
-    paths = draw_learning_curves(rows, folder, name, metric="score", label="validation score")
+    paths = draw_learning_curves(curves, folder, name, label="validation score")
     return {"Validation score during training, first seed of each experiment.": paths}
 
 
 def all_tables(records: Sequence[Record], folders: Sequence[Path]) -> list[Table]:
-    """Build every table that the records allow, the claims first, then one for each task and profile."""
-    profiles = profiles_of(records)
-    claims = claims_table(records)
+    """Build every table of the paper that the records allow: the claims, then one for each task and profile."""
+    claims, several_profiles = claims_table(records), len(profiles_of(records)) > 1
     return [
         *([claims] if claims is not None else []),
         *(
             table
-            for kind, reporter in REPORTERS.items()
-            for profile in profiles
-            if (runs := select(records, kind, profile))
-            for table in build_section(reporter, runs, folders, several_profiles=len(profiles) > 1).tables
+            for reporter, runs in runs_by_reporter(records)
+            if reporter.table != OTHERS
+            for table in build_section(reporter, runs, folders, several_profiles=several_profiles).tables
         ),
     ]
-
-
-def select(records: Sequence[Record], kind: str, profile: str) -> list[Record]:
-    return [record for record in records if record.experiment.kind == kind and record.experiment.profile == profile]
 
 
 def tables_to_markdown(tables: Sequence[Table]) -> str:

@@ -24,11 +24,10 @@ from picaset.lab.data.scenes import Scenes, describe_object, from_vectors, to_ve
 from picaset.lab.data.traced_scenes import default_cameras, load_traced_scenes, scene_cameras
 from picaset.lab.experiments.scenes import ROWS, VARIANTS, by_objective
 from picaset.lab.networks.scene_network import SceneNetwork
-from picaset.lab.reports.page import Figures, Reporter
+from picaset.lab.reports.page import Cell, Figures, Reporter, Table, highest_mean, row_heading, score_cell
 from picaset.lab.reports.published import TABLE_5
 from picaset.lab.reports.records import Record, all_runs, alternatives, runs_named, training_time
 from picaset.lab.reports.schemas import ScenesResult
-from picaset.lab.reports.table import Cell, Table, highest_mean, row_heading, score_cell
 from picaset.lab.tasks.scene_scores import SURE, Marks, mark
 from picaset.lab.tasks.scenes import SEEDS, SceneObjects
 from picaset.lab.training.experiment import Training
@@ -228,7 +227,7 @@ CORRECT_COLOUR, WRONG_COLOUR, MISSED_COLOUR = COLOURS[2], COLOURS[1], COLOURS[3]
 
 @dataclass(frozen=True)
 class PredictedScenes:
-    """Scenes with their objects and the predicted ones.
+    """Scenes with their true and their predicted objects.
 
     Shapes:
         images      (B, S, S, 3)
@@ -281,9 +280,7 @@ def first_scenes(task: SceneObjects, count: int) -> tuple[Scenes, NDArray[np.uin
     return scenes, np.asarray(scenes.images)
 
 
-def draw_predictions(
-    scenes: PredictedScenes, folder: Path, *, title: str, name: str = "scene_predictions"
-) -> list[Path]:
+def draw_predictions(scenes: PredictedScenes, folder: Path, *, title: str) -> list[Path]:
     """Draw images with the predicted objects, numbered and in words; missed and wrong ones are marked."""
     count = min(NUM_DRAWN, len(scenes.images))
     figure = new_figure(13, 2.9 * ((count + 1) // 2))
@@ -300,36 +297,35 @@ def draw_predictions(
             text.text(0.02, y, sign, color=colour, fontsize=9, fontweight="bold", va="center", transform=text.transAxes)
             text.text(0.13, y, words, fontsize=9, va="center", transform=text.transAxes)
     figure.suptitle(title, fontsize=11)
-    return write_figure(figure, folder, name)
+    return write_figure(figure, folder, "scene_predictions")
 
 
 def mark_objects(scenes: PredictedScenes, scene: int, picture: Any) -> list[tuple[str, str, str]]:
     """Mark predictions and missed objects in the picture of a scene; return marker, colour and description of each."""
     lines, marks, aspect = list[tuple[str, str, str]](), scenes.marks, float(scenes.aspects[scene])
-    for slot in range(marks.num_made(scene)):
-        right = bool(marks.right[scene, slot])
+    for slot in range(marks.num_predicted(scene)):
+        correct = bool(marks.correct[scene, slot])
         words = describe_object(marks.predicted.properties[scene, slot].numpy())
-        colour = CORRECT_COLOUR if right else WRONG_COLOUR
+        colour = CORRECT_COLOUR if correct else WRONG_COLOUR
         x, y = (float(value) for value in scenes.pixels[scene, slot])
-        picture.plot(aspect * x, y, marker="o" if right else "X", markersize=9, color=colour, markeredgecolor="white")
+        picture.plot(aspect * x, y, marker="o" if correct else "X", markersize=9, color=colour, markeredgecolor="white")
         picture.annotate(
             str(slot + 1), (aspect * x, y), color="white", fontsize=6, fontweight="bold", ha="center", va="center"
         )
-        lines.append((str(slot + 1), colour, words if right else f"{words} (wrong)"))
+        lines.append((str(slot + 1), colour, words if correct else f"{words} (wrong)"))
     for slot in marks.missed(scene):
         x, y = (float(value) for value in scenes.true_pixels[scene, slot])
         picture.plot(
             aspect * x, y, marker="s", markersize=13, color="none", markeredgecolor=MISSED_COLOUR, markeredgewidth=1.8
         )
-        lines.append(("□", MISSED_COLOUR, f"{describe_object(marks.there.properties[scene, slot].numpy())} (missed)"))
+        lines.append(("□", MISSED_COLOUR, f"{describe_object(marks.objects.properties[scene, slot].numpy())} (missed)"))
     return lines
 
 
-def draw_attention(
-    scenes: PredictedScenes, folder: Path, *, title: str, scene: int = 0, name: str = "scene_attention"
-) -> list[Path]:
-    """Draw the attention of each template at each step over the image; templates in the order of their presence."""
+def draw_attention(scenes: PredictedScenes, folder: Path, *, title: str) -> list[Path]:
+    """Draw the attention of each template at each step over the first image; templates in the order of presence."""
     assert scenes.attention is not None
+    scene = 0
     attention = scenes.attention[scene]  # (L, K, N)
     steps, templates = spread(len(attention), MAX_STEPS), spread(attention.shape[1], MAX_TEMPLATES)
     side = round(attention.shape[2] ** 0.5)
@@ -348,7 +344,7 @@ def draw_attention(
                 words = describe_object(scenes.marks.predicted.properties[scene, slot].numpy()).replace(" ", "\n", 2)
                 axis.set_title(words if presence > SURE else "nothing", fontsize=7)
     figure.suptitle(title, fontsize=10)
-    return write_figure(figure, folder, name)
+    return write_figure(figure, folder, "scene_attention")
 
 
 def upsample(weights: NDArray[np.float64], size: int) -> NDArray[np.float64]:
@@ -362,7 +358,10 @@ def look_at_scenes(
 ) -> Figures:
     """Draw the predictions and the attention of a network for the first test scenes."""
     if category is not None:
-        raise ValueError(f"a scene has objects of all kinds: leave the category out; got {category!r}.")
+        raise ValueError(
+            f"a category can be chosen for viewpoints only; got {category!r}. Leave it out: scenes show objects of all "
+            "kinds."
+        )
     return draw_scenes(combine_predictions(task, task.figure_data(network)), folder, title=task.describe_data())
 
 

@@ -5,15 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from picaset.figures import COLOURS, new_figure, write_figure
+from picaset.figures import COLOURS, GRID, REFERENCE, new_figure, write_figure
 from picaset.files import read_json
 from picaset.lab.experiments.study import CASCADES
 from picaset.lab.reports.clustering import likelihoods, oracle
-from picaset.lab.reports.curves import GRID, REFERENCE
-from picaset.lab.reports.page import Figures
+from picaset.lab.reports.page import Cell, Figures, Table, format_mean, group_digits, row_heading
 from picaset.lab.reports.published import TABLE_2, TABLE_3, TABLE_4, TABLE_5
 from picaset.lab.reports.records import Record, committed_records, runs_named
-from picaset.lab.reports.table import Cell, Table, format_mean, group_digits, row_heading
 from picaset.lab.reports.verdicts import MIN_RUNS, SHARE, Difference
 from picaset.lab.tasks.clustering import SHIFTS
 

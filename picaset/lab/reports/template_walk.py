@@ -25,6 +25,7 @@ from picaset.operators.canonicalize import shift_and_scale
 from picaset.operators.soft_kmeans import SoftKMeans
 
 WEIGHTS = Path(str(resources.files("picaset"))) / "weights" / "walking_templates"
+NUM_POINTS = 300
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class Walk:
 
 
 @torch.no_grad()
-def walk_through_mixture(*, seed: int, num_points: int = 300) -> list[Walk]:
+def walk_through_mixture(*, seed: int) -> list[Walk]:
     """Run the three operators on one set of points, from the same templates."""
-    points, _ = draw_mixtures(1, num_points, generator=torch.Generator().manual_seed(seed))
+    points, _ = draw_mixtures(1, NUM_POINTS, generator=torch.Generator().manual_seed(seed))
     shift, scale = shift_and_scale(points, None)
     canonical = (points - shift) / scale
     trained = Picaso.from_pretrained(WEIGHTS)

@@ -7,7 +7,7 @@ runs in a group.
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -91,3 +91,24 @@ class Difference:
         """
         interval = f" [{self.low:+.{digits}f}, {self.high:+.{digits}f}]" if math.isfinite(self.low) else ""
         return f"{self.mean:+.{digits}f}{interval}"
+
+
+Measured = Mapping[str, Sequence[float]]
+"""One value per seed, by the name of the metric."""
+
+
+def compare_rows(first: str, second: str, first_values: Measured, second_values: Measured, *, digits: int = 3) -> str:
+    """Compare two rows in a sentence, metric by metric, with Welch's 95 % interval of the difference.
+
+    With a single seed of either, only the difference is reported.
+
+    Example:
+        >>> compare_rows("PB", "PMA", {"AUROC": [0.8, 0.9]}, {"AUROC": [0.2, 0.3]}, digits=2)
+        'PB minus PMA: AUROC +0.60 [+0.30, +0.90].'
+        >>> compare_rows("PB", "PMA", {"AUROC": [0.8]}, {"AUROC": [0.5, 0.6]}, digits=2)
+        'PB minus PMA (a single seed, spread unknown): AUROC +0.25.'
+    """
+    differences = {name: Difference.between(first_values[name], second_values[name]) for name in first_values}
+    single = any(min(difference.runs) < 2 for difference in differences.values())
+    values = ", ".join(f"{name} {difference.format(digits)}" for name, difference in differences.items())
+    return f"{first} minus {second}{' (a single seed, spread unknown)' * single}: {values}."

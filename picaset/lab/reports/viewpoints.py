@@ -8,20 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from picaset.figures import new_figure, write_figure
+from picaset.figures import REFERENCE, draw_curves, new_figure, write_figure
 from picaset.lab.data.toys import Grid, render_toys
 from picaset.lab.data.views import TEST_INSTANCES, Split
 from picaset.lab.experiments import experiment
 from picaset.lab.experiments.viewpoints import ROWS, SPLITS
 from picaset.lab.networks.odd_one_out import WEIGHTS
 from picaset.lab.networks.view_classifier import ViewClassifier
-from picaset.lab.reports.curves import REFERENCE, draw_curves
 from picaset.lab.reports.look import draw_toy_attention, look
-from picaset.lab.reports.page import Figures, Reporter
+from picaset.lab.reports.page import Cell, Figures, Reporter, Table, count_seeds, group_digits, row_heading, score_cell
 from picaset.lab.reports.published import TABLE_3
 from picaset.lab.reports.records import Record, alternatives, hardware_of, mean_minutes, runs_named
 from picaset.lab.reports.schemas import ViewpointsResult
-from picaset.lab.reports.table import Cell, Table, compare_rows, count_seeds, group_digits, row_heading, score_cell
+from picaset.lab.reports.verdicts import compare_rows
 from picaset.lab.tasks.viewpoints import Viewpoints
 from picaset.lab.training.experiment import Training
 from picaset.lab.training.run_directory import RunDirectory

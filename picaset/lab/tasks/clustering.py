@@ -6,7 +6,7 @@ on test sets that are shifted out of the range of the training data.
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,13 +60,15 @@ class Clustering(Task):
         for name in ("sizes", "small_sizes"):
             smallest, largest = getattr(self, name)
             if not 1 <= smallest <= largest:
-                raise ValueError(f"{name} must go from at least 1 upwards; got {smallest} to {largest}.")
+                raise ValueError(
+                    f"{name} must be (smallest, largest) with 1 <= smallest <= largest; got {smallest, largest}."
+                )
         if not 0 <= self.small_share <= 1:
             raise ValueError(f"small_share must be from 0 to 1; got {self.small_share}.")
 
     @classmethod
     def upgrade(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        return network_settings(settings, NETWORK, fields={field.name for field in fields(cls)})
+        return network_settings(cls, settings, NETWORK)
 
     @property
     def num_steps(self) -> int:

@@ -4,7 +4,7 @@ Trained on simulated mixtures. The loss is the mean of the negative log-likeliho
 proposal: the first lets proposals differ, the second keeps each of them useful.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -42,11 +42,13 @@ class MixtureProposals(Task):
         for name in ("sizes", "deviations"):
             smallest, largest = getattr(self, name)
             if not 0 < smallest <= largest:
-                raise ValueError(f"{name} must rise from above 0; got {smallest} to {largest}.")
+                raise ValueError(
+                    f"{name} must be (smallest, largest) with 0 < smallest <= largest; got {smallest, largest}."
+                )
 
     @classmethod
     def upgrade(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        return network_settings(settings, NETWORK, fields={field.name for field in fields(cls)})
+        return network_settings(cls, settings, NETWORK)
 
     @property
     def max_components(self) -> int:
@@ -116,9 +118,9 @@ class MixtureProposals(Task):
         """Draw sets of one size; in half of them all components have one standard deviation."""
         num_points = int(torch.randint(self.sizes[0], self.sizes[1] + 1, (), generator=generator))
         low, high = (torch.tensor(bound).log() for bound in self.deviations)
-        own = torch.rand(num_sets, num_components, 1, generator=generator)
+        individual = torch.rand(num_sets, num_components, 1, generator=generator)
         equal = torch.rand(num_sets, 1, 1, generator=generator) < 0.5
-        deviation = (low + (high - low) * torch.where(equal, own[:, :1], own)).exp()
+        deviation = (low + (high - low) * torch.where(equal, individual[:, :1], individual)).exp()
         return draw_mixtures(
             num_sets,
             num_points,

@@ -7,7 +7,7 @@ Dimensions:  B sets   N images of a set   F faces   A albums of a batch   M sets
 """
 
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
@@ -92,7 +92,7 @@ class OddOneOut(Task):
 
     @classmethod
     def upgrade(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        return network_settings(settings, NETWORK, fields={field.name for field in fields(cls)})
+        return network_settings(cls, settings, NETWORK)
 
     def faces(self) -> Faces:
         if self.data == "drawn":

@@ -92,11 +92,11 @@ def huber_cost(
 def likelihood_cost(predicted: Float[Tensor, "B K V"], targets: Float[Tensor, "B K V"]) -> Float[Tensor, "B K K"]:
     """Return the negative log-likelihood of each object under each prediction; without an object, of presence alone."""
     shape = (*predicted.shape[:2], *targets.shape[1:])
-    ours, theirs = predicted[:, :, None].expand(shape), targets[:, None].expand(shape)
+    predictions, objects = predicted[:, :, None].expand(shape), targets[:, None].expand(shape)
     presence, properties = (
-        binary_cross_entropy(ours[..., part], theirs[..., part], reduction="none")
+        binary_cross_entropy(predictions[..., part], objects[..., part], reduction="none")
         for part in (PRESENCE, PROPERTY_VALUES)
     )
-    difference = 2 * EXTENT * (ours[..., COORDINATES] - theirs[..., COORDINATES])
+    difference = 2 * EXTENT * (predictions[..., COORDINATES] - objects[..., COORDINATES])
     coordinates = huber_loss(difference, torch.zeros_like(difference), reduction="none").sum(dim=-1)
-    return presence + theirs[..., PRESENCE] * (properties.sum(dim=-1) + coordinates)
+    return presence + objects[..., PRESENCE] * (properties.sum(dim=-1) + coordinates)

@@ -10,13 +10,13 @@ Dimensions:  B images   S pixels a side   K predictions   M objects   V features
 """
 
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
-from picaset.extras import require
 from picaset.lab.data.scenes import PRESENCE, Objects, from_vectors
 from picaset.lab.networks.scene_decoders import AttentionDecoder, DescentDecoder
 from picaset.lab.networks.scene_network import SceneNetwork
@@ -32,11 +32,12 @@ def ranked(vectors: Float[Tensor, "B K V"]) -> tuple[Objects, Int[Tensor, "B K"]
 
 
 def match_objects(
-    predicted: Objects, there: Objects, limits: Float[Tensor, " T"]
+    predicted: Objects, objects: Objects, limits: Float[Tensor, " T"]
 ) -> tuple[Bool[Tensor, "B K T"], Int[Tensor, "B K"]]:
     """Return which ranked predictions are correct at each threshold, and the object that each is matched with."""
-    same = (predicted.properties[:, :, None] == there.properties[:, None]).all(dim=-1) & (there.presence > 0)[:, None]
-    away = (predicted.coordinates[:, :, None] - there.coordinates[:, None]).double().square().sum(dim=-1).sqrt()
+    same = (predicted.properties[:, :, None] == objects.properties[:, None]).all(dim=-1)  # (B, K, M)
+    same = same & (objects.presence > 0)[:, None]
+    away = (predicted.coordinates[:, :, None] - objects.coordinates[:, None]).double().square().sum(dim=-1).sqrt()
     away = torch.where(same & away.isfinite(), away, torch.inf)
     distance, nearest = away.min(dim=2)  # (B, K): each may match this object only, even if another is free further away
     near = (distance.isfinite()[..., None]) & (distance[..., None] < limits)
@@ -46,12 +47,31 @@ def match_objects(
     return near & ~taken, nearest
 
 
-def area(right: Float[Tensor, "P T"], num_objects: Tensor) -> Float[Tensor, " T"]:
+def area(correct: Float[Tensor, "P T"], num_objects: Tensor) -> Float[Tensor, " T"]:
     """Return the area under interpolated precision (the best at this recall or a higher one) against recall."""
-    hits = right.cumsum(dim=0)
-    precision = hits / torch.arange(1, len(right) + 1, device=right.device)[:, None]
+    hits = correct.cumsum(dim=0)
+    precision = hits / torch.arange(1, len(correct) + 1, device=correct.device)[:, None]
     best_from_here = precision.flip(0).cummax(dim=0).values.flip(0)
-    return (best_from_here * right).sum(dim=0) / num_objects
+    return (best_from_here * correct).sum(dim=0) / num_objects
+
+
+def average_precision(
+    predicted: Float[Tensor, "B K V"], targets: Float[Tensor, "B M V"], thresholds: Sequence[float] = THRESHOLDS
+) -> Float[Tensor, " T"]:
+    """Return the average precision at each threshold, from 0 to 1, over the predictions of all images together.
+
+    Example:
+        >>> targets = torch.rand(3, 10, 19).round()
+        >>> average_precision(targets, targets).shape
+        torch.Size([5])
+    """
+    (predictions, _), objects = ranked(predicted), from_vectors(targets)
+    num_objects = (objects.presence > 0).sum()
+    if num_objects == 0:
+        raise ValueError("average_precision: the targets have no objects; pass scenes that have some.")
+    correct, _ = match_objects(predictions, objects, torch.tensor(thresholds, device=predicted.device))
+    order = predictions.presence.flatten().argsort(descending=True, stable=True)
+    return area(correct.flatten(0, 1)[order].double(), num_objects)
 
 
 SURE = 0.5
@@ -64,33 +84,33 @@ class Marks(NamedTuple):
     """Predictions in the order of their presence, and which of them are correct.
 
     Shapes:
-        order   (B, K)    index of the prediction at each rank
-        right   (B, K)    whether it counts and is correct
-        takes   (B, K)    index of the object that it matches
+        order     (B, K)    index of the prediction at each rank
+        correct   (B, K)    whether it counts and is correct
+        matched   (B, K)    index of the object that it matches
     """
 
     predicted: Objects
-    there: Objects
+    objects: Objects
     order: Int[Tensor, "B K"]
-    right: Bool[Tensor, "B K"]
-    takes: Int[Tensor, "B K"]
+    correct: Bool[Tensor, "B K"]
+    matched: Int[Tensor, "B K"]
 
-    def num_made(self, scene: int) -> int:
+    def num_predicted(self, scene: int) -> int:
         """Return the number of predictions that count; they come first."""
         return int((self.predicted.presence[scene] > SURE).sum())
 
     def missed(self, scene: int) -> list[int]:
         """Return the indices of the objects that no prediction matches."""
-        unmatched = self.there.presence[scene] > 0
-        unmatched[self.takes[scene, self.right[scene]]] = False
+        unmatched = self.objects.presence[scene] > 0
+        unmatched[self.matched[scene, self.correct[scene]]] = False
         return [index for index, is_unmatched in enumerate(unmatched) if is_unmatched]
 
 
-def mark(vectors: Float[Tensor, "B K V"], there: Objects) -> Marks:
+def mark(vectors: Float[Tensor, "B K V"], objects: Objects) -> Marks:
     """Rank predictions by presence and match them with objects closer than ``NEAR``."""
     predicted, order = ranked(vectors)
-    right, takes = match_objects(predicted, there, torch.tensor([NEAR]))
-    return Marks(predicted, there, order, right[..., 0] & (predicted.presence > SURE), takes)
+    correct, matched = match_objects(predicted, objects, torch.tensor([NEAR]))
+    return Marks(predicted, objects, order, correct[..., 0] & (predicted.presence > SURE), matched)
 
 
 MAX_IMAGES_PER_BATCH = 50
@@ -114,12 +134,8 @@ def predict(
 
 def precisions(predicted: Float[Tensor, "B K V"], targets: Float[Tensor, "B K V"]) -> dict[str, float]:
     """Return average precision, from 0 to 1, by threshold."""
-    require("torchmetrics", extra="experiments", purpose="measuring average precision")
-    from picaset.lab.tasks.scene_precision import ScenePrecision
-
-    metric = ScenePrecision()
-    metric.update(predicted, targets)
-    return {f"{threshold:g}": float(value) for threshold, value in zip(THRESHOLDS, metric.compute(), strict=True)}
+    values = average_precision(predicted, targets)
+    return {f"{threshold:g}": float(value) for threshold, value in zip(THRESHOLDS, values, strict=True)}
 
 
 def by_steps(

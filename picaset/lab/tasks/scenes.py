@@ -70,11 +70,13 @@ class SceneObjects(Task):
 
     @classmethod
     def upgrade(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        own = {field.name for field in fields(cls)}
-        flat = FLAT_NETWORK | {key: value for key, value in settings.items() if key in FLAT_NETWORK and key not in own}
+        own_fields = {field.name for field in fields(cls)}
+        flat = FLAT_NETWORK | {
+            key: value for key, value in settings.items() if key in FLAT_NETWORK and key not in own_fields
+        }
         arguments, _ = SceneNetwork.upgrade(flat, {})
-        kept = {key: value for key, value in settings.items() if key in own}
-        return kept | {"network": {"class": "SceneNetwork", "arguments": arguments}}
+        task_settings = {key: value for key, value in settings.items() if key in own_fields}
+        return task_settings | {"network": {"class": "SceneNetwork", "arguments": arguments}}
 
     @property
     def image_size(self) -> int:

@@ -1,7 +1,7 @@
 """The interface between a task and the training loop."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -80,21 +80,15 @@ class Task(ABC):
                 raise ValueError(f"{field} must be at least 1; got {getattr(self, field)}.")
 
 
-def network_settings(
-    settings: dict[str, Any], network: ModuleConfig, *, rename: dict[str, str] | None = None, fields: set[str]
-) -> dict[str, Any]:
+def network_settings(task: type[Task], settings: dict[str, Any], network: ModuleConfig) -> dict[str, Any]:
     """Move the flat fields of a network into ``settings["network"]``, for records of format version 1.
 
-    Args:
-        settings: Flat settings.
-        network: The network of a record that has none of the fields.
-        rename: Names of fields that the network calls differently.
-        fields: Fields of the task itself, which stay where they are.
+    ``network`` is that of a record that has none of the fields.
     """
-    names = rename or {}
-    arguments = {names.get(key, key): value for key, value in settings.items() if key not in fields}
-    kept = {key: value for key, value in settings.items() if key in fields}
-    return kept | {"network": network.replace(**arguments).to_json()}
+    names = {field.name for field in fields(task)}
+    arguments = {key: value for key, value in settings.items() if key not in names}
+    task_settings = {key: value for key, value in settings.items() if key in names}
+    return task_settings | {"network": network.replace(**arguments).to_json()}
 
 
 def batch_indices(step: int, *, seed: int, num_examples: int, total: int) -> Int[Tensor, " B"]:

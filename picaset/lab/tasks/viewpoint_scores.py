@@ -64,7 +64,7 @@ MAX_MOVED = 12_000
 
 @dataclass(frozen=True)
 class Look:
-    """Presentation of test images to a network."""
+    """Preprocessing of test images: form of the input, crops that are averaged, normalization."""
 
     bag: bool
     """Whether the input is a set of patches without positions."""
@@ -166,12 +166,22 @@ def evenly_spaced(test: Views, familiar: Bool[Tensor, " N"], most: int) -> Views
     """Return at most ``most`` novel and ``most`` familiar photographs, evenly spaced; 0 returns all."""
     if most == 0:
         return test
-    kept = torch.zeros(len(test), dtype=torch.bool)
+    selected = torch.zeros(len(test), dtype=torch.bool)
     for kind in (familiar, ~familiar):
-        (places,) = torch.where(kind)
-        count = min(most, len(places))
-        kept[places[torch.arange(count) * len(places) // count]] = True
-    return test.where(kept)
+        (indices,) = torch.where(kind)
+        selected[indices[spaced_indices(len(indices), most)]] = True
+    return test.where(selected)
+
+
+def spaced_indices(total: int, most: int) -> Int[Tensor, " n"]:
+    """Return at most ``most`` evenly spaced indices from 0 on; 0 returns all.
+
+    Example:
+        >>> spaced_indices(10, 4).tolist(), spaced_indices(3, 0).tolist()
+        ([0, 2, 5, 7], [0, 1, 2])
+    """
+    count = min(most or total, total)
+    return torch.arange(count) * total // max(count, 1)
 
 
 def share(right: Bool[Tensor, " B"], among: Bool[Tensor, " B"]) -> float:

@@ -23,7 +23,7 @@ from picaset.lab.data.views import CATEGORIES, Split, Views
 from picaset.lab.networks.capsules import SMALL_SIZES, CapsuleNetwork, spread_loss
 from picaset.lab.networks.view_classifier import ViewClassifier
 from picaset.lab.tasks.task import Task, batch_indices
-from picaset.lab.tasks.viewpoint_scores import Look, accuracies, accuracy_on_centre_crops, examples
+from picaset.lab.tasks.viewpoint_scores import Look, accuracies, accuracy_on_centre_crops, examples, spaced_indices
 from picaset.networks.set_networks import DeepSets, Picaso, SetTransformer
 from picaset.pretrained import ModuleConfig
 
@@ -94,10 +94,10 @@ class Viewpoints(Task):
 
     @classmethod
     def upgrade(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        own = {field.name for field in fields(cls)} - {"network", "augmentation"}
+        own_fields = {field.name for field in fields(cls)} - {"network", "augmentation"}
         augmentation = {field.name for field in fields(Augmentation)}
         return {
-            **{key: value for key, value in settings.items() if key in own},
+            **{key: value for key, value in settings.items() if key in own_fields},
             "augmentation": {key: value for key, value in settings.items() if key in augmentation},
             "network": upgraded_network(settings).to_json(),
         }
@@ -136,9 +136,10 @@ class Viewpoints(Task):
         return {"score": self.accuracy(network, training.where(chosen))}
 
     def accuracy(self, network: nn.Module, views: Views) -> float:
-        """Return the accuracy on at most ``num_scored`` of some photographs."""
-        images, labels = some(*examples(views, stereo=self.stereo), count=self.num_scored)
-        return accuracy_on_centre_crops(network, images, labels, self.look())
+        """Return the accuracy on at most ``num_scored`` of these photographs."""
+        images, labels = examples(views, stereo=self.stereo)
+        scored = spaced_indices(len(images), self.num_scored)
+        return accuracy_on_centre_crops(network, images[scored], labels[scored], self.look())
 
     def training_views(self) -> Views:
         """Return the photographs of the training viewpoints of the toys that are trained on."""
@@ -161,7 +162,7 @@ class Viewpoints(Task):
         return f"{DATA_DESCRIPTIONS[self.data]}, novel {self.split}s{', stereo pairs' if self.stereo else ''}{part}"
 
     def look(self) -> Look:
-        """Return how test images are presented to the network."""
+        """Return the preprocessing of test images."""
         return Look(
             bag=self.bag,
             probabilities=self.network.name == "CapsuleNetwork",
@@ -230,11 +231,3 @@ def familiar_views(data: Data, split: Split, *, hold_out: bool = False) -> Views
 def is_held_out(training: Views) -> Bool[Tensor, " N"]:
     """Return which photographs are of the toy of each category that can be held out, the last one."""
     return training.instance == training.instance.max()
-
-
-def some(images: Tensor, labels: Tensor, *, count: int) -> tuple[Tensor, Tensor]:
-    """Return at most ``count`` evenly spaced examples; 0 returns all."""
-    if count == 0 or count >= len(images):
-        return images, labels
-    chosen = torch.arange(count) * len(images) // count
-    return images[chosen], labels[chosen]

@@ -32,8 +32,8 @@ from picaset.lab.training.experiment import Experiment, Training
 from picaset.lab.training.run_directory import Checkpoint, RunDirectory, describe_environment
 from picaset.large.sources import prefetch
 from picaset.pretrained import PretrainedNetwork
-from picaset.progress import Watcher, watch_steps
 from picaset.sets import SetBatch
+from picaset.terminal import Watcher, watch_steps
 
 RISE = 0.3
 """Share of the steps of a one-cycle schedule in which the rate rises."""

@@ -149,17 +149,14 @@ class RunDirectory:
             )
 
     @classmethod
-    def open(cls, path: Path, *, kind: str | None = None) -> "RunDirectory":
-        """Open the directory of an existing run; ``kind`` is the task that it must have."""
+    def open(cls, path: Path) -> "RunDirectory":
+        """Open the directory of an existing run."""
         if path.is_file():
             raise ValueError(f"{path} is a file; a run is a folder with a config.json in it.")
         if not (path / "config.json").is_file():
             raise ValueError(f"{path} is not a run directory: it has no config.json.")
         check_no_links(path)
-        directory = cls(path)
-        if kind is not None and (actual := directory.experiment.kind) != kind:
-            raise ValueError(f"{path} is a run of the task {actual!r}; expected a run of {kind!r}.")
-        return directory
+        return cls(path)
 
     @property
     def experiment(self) -> Experiment:

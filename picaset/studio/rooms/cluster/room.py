@@ -30,7 +30,7 @@ from picaset.studio.rooms.cluster.schemas import (
     round_point,
 )
 from picaset.studio.schemas import ERROR_RESPONSES, Option, RequestError, Seed
-from picaset.tables.table import table_from_csv_text
+from picaset.tables.table import choose_columns, table_from_csv_text
 
 
 class Workers:
@@ -129,8 +129,6 @@ def parse_points(text: str) -> PointsResponse:
         >>> parse_points("name,x,y\\na,1,2\\nb,,3\\nc,4,5\\n").points
         [[1.0, 2.0], [4.0, 5.0]]
     """
-    from picaset.tables.table import numeric_columns
-
     table = table_from_csv_text(text, Path("The table"))
     if table.num_rows == 0:
         raise ValueError("The table has no rows.")
@@ -139,7 +137,7 @@ def parse_points(text: str) -> PointsResponse:
             f"The table has {table.num_rows:,} rows; the page accepts at most {MAX_POINTS:,} points. Use a sample, or "
             "run: picaset cluster FILE"
         )
-    names = numeric_columns(table, exclude=None)
+    names, _ = choose_columns(table)
     if len(names) < 2:
         raise ValueError(f"The table must have two numeric columns; only {names[0]} is numeric.")
     values = table.numbers(names[:2])

@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from picaset.lab.reports.records import Record, read_record
+from picaset.lab.reports.page import Cell, Table
+from picaset.lab.reports.records import Record, read_record, reason_of
 from picaset.lab.reports.reproduction import DAMAGED, all_tables, check_reportable
 from picaset.lab.training.run_directory import RunDirectory
 
@@ -64,28 +66,11 @@ class RunDetail(BaseModel):
     settings: list[Setting]
 
 
-class TableCell(BaseModel):
-    """A measured value and the published one."""
-
-    measured: str
-    published: str
-    best: bool
-
-
-class PaperTable(BaseModel):
-    """A table of the paper, with measured values."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[TableCell]]
-    notes: list[str]
-
-
 class PaperTables(BaseModel):
     """All tables for which there are finished runs."""
 
     about: str
-    tables: list[PaperTable]
+    tables: list[Table]
 
 
 def find_runs(folder: Path) -> dict[str, Path]:
@@ -120,11 +105,8 @@ def read_or_explain(read: Callable[[], Result], path: Path) -> tuple[Result | No
             if (path / name).is_file() and (path / name).stat().st_size > MAX_FILE_BYTES:
                 raise ValueError(f"{name} is larger than {MAX_FILE_BYTES / 1e6:.0f} MB; this is not a run of picaset.")
         return read(), None
-    except OSError as error:
-        return None, f"{Path(str(error.filename or path)).name}: {error.strerror or error}"
-    except DAMAGED as error:
-        message = str(error) if isinstance(error, ValueError) else f"a file has unexpected content ({error!r})"
-        return None, message.replace(f"{path}/", "").replace(str(path), path.name)
+    except (OSError, *DAMAGED) as error:
+        return None, reason_of(error, path)
 
 
 def list_runs(folder: Path) -> RunList:
@@ -239,24 +221,16 @@ def build_tables(folders: Sequence[Path]) -> PaperTables:
     if not tables:
         return PaperTables(about="There are no finished runs to build a table from.", tables=[])
     about = f"From {len(used)} finished run{'s' * (len(used) > 1)}{'.' if trained else SMOKE_NOTE}"
-    return PaperTables(about=about, tables=[to_response(table, mark_best=bool(trained)) for table in tables])
+    return PaperTables(about=about, tables=[for_page(table, mark_best=bool(trained)) for table in tables])
 
 
-def to_response(table: Any, *, mark_best: bool) -> PaperTable:
-    return PaperTable(
-        title=table.title,
-        columns=list(table.columns),
-        rows=[
-            [
-                row_name(cell.measured)
-                if column == 0
-                else TableCell(measured=cell.measured, published=cell.published, best=cell.best and mark_best)
-                for column, cell in enumerate(row)
-            ]
-            for row in table.rows
-        ],
-        notes=list(table.notes),
-    )
+def for_page(table: Table, *, mark_best: bool) -> Table:
+    """Return a table with the rows in plain words, and with or without marks of the highest numbers."""
+    rows = [
+        [row_name(name.measured), *(replace(cell, best=cell.best and mark_best) for cell in cells)]
+        for name, *cells in table.rows
+    ]
+    return replace(table, rows=rows)
 
 
 BLOCKS = {
@@ -274,7 +248,7 @@ BLOCKS = {
 """Blocks of the paper's networks in plain words."""
 
 
-def row_name(label: str) -> TableCell:
+def row_name(label: str) -> Cell:
     """Describe a row that the paper names by its blocks, with the paper's name below.
 
     Example:
@@ -288,6 +262,6 @@ def row_name(label: str) -> TableCell:
     blocks, comma, rest = label.partition(",")
     names = blocks.split(" + ")
     if not all(name in BLOCKS for name in names):
-        return TableCell(measured=label, published="", best=False)
+        return Cell(label)
     plain = " → ".join(BLOCKS[name] for name in names)
-    return TableCell(measured=f"{plain}{comma}{rest}", published=f"paper: {blocks}", best=False)
+    return Cell(f"{plain}{comma}{rest}", f"paper: {blocks}")

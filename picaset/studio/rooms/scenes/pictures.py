@@ -272,9 +272,9 @@ def evaluate_step(vectors: Tensor, truth: GroundTruth, attention: list[list[int]
             description=describe_object(marks.predicted.properties[0, rank].numpy()),
             position=positions[rank],
             presence=round(float(marks.predicted.presence[0, rank]), 4),
-            correct=bool(marks.right[0, rank]),
+            correct=bool(marks.correct[0, rank]),
         )
-        for rank in range(marks.num_made(0))
+        for rank in range(marks.num_predicted(0))
     ]
     return Step(predictions=predictions, missed=marks.missed(0), attention=attention)
 
