@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.datasets import load_iris
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.mixture._gaussian_mixture import _compute_precision_cholesky
@@ -158,6 +159,12 @@ def test_without_options_long_clusters_are_found():
     mixture = AmortizedMixture(random_state=0).fit(points)
     assert (mixture.n_components_, mixture.covariance_type_) in [(3, "full"), (3, "tied")]
     assert adjusted_rand_score(labels, mixture.predict(points)) > 0.98
+
+
+def test_iris_has_three_clusters_with_almost_any_seed():
+    points, _ = load_iris(return_X_y=True)
+    numbers = [AmortizedMixture(random_state=seed).fit(points).n_components_ for seed in range(10, 30)]
+    assert sum(number == 3 for number in numbers) >= 17
 
 
 def test_thin_clusters_side_by_side_are_found_in_any_direction():

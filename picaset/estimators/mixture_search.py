@@ -127,8 +127,10 @@ SCREENING_MIN_VARIANCE = 1e-4
 """Smallest variance while screening; single precision cannot resolve smaller components."""
 KMEANS_STEPS = 3
 """Steps of k-means from every sequence of centres."""
-SCREENING_STEPS = (2, 4)
-"""Steps from all starts, and further steps from the best of them."""
+SCREENING = ((2, 3), (2, 1))
+"""Steps from all starts and how many times the wanted number of them remains, then the same for those that remain.
+
+The best start after two steps is often not the one that becomes the best."""
 SCREENING_POINTS = 1024
 """Size of the sample on which mixtures are screened."""
 PATIENCE = 2
@@ -601,9 +603,9 @@ def improve_starts(
 ) -> tuple[Mixtures, Float[Tensor, "B s"]]:
     """Return the best starts after a few steps, and their criterion."""
     min_variance = max(SCREENING_MIN_VARIANCE, options.min_variance)
-    keep = min(options.starts_per_model, starts.means.shape[1])
     criterion = points.features.new_empty(0)
-    for steps in SCREENING_STEPS if model[1] > 1 or options.noise else (0,):
+    for steps, factor in SCREENING if model[1] > 1 or options.noise else ((0, 1),):
+        keep = min(factor * options.starts_per_model, starts.means.shape[1])
         fit = fit_mixtures(points, starts, model[0], max_steps=steps, min_variance=min_variance)
         criterion = criterion_of(fit.log_likelihood, fit.mixtures, model, totals, options)
         best = criterion.topk(keep, dim=1, largest=False).indices
