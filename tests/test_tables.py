@@ -339,6 +339,14 @@ def test_comments_before_the_header_are_skipped_and_may_have_the_names(tmp_path,
     assert bool(table.notes) == ("May" in text or "NumPy" in text)
 
 
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;", "\nsep=;", "sep=;\r"])
+def test_the_line_that_tells_excel_the_delimiter_is_skipped(tmp_path, first):
+    table = read_table(write(tmp_path, f"{first}\nx;y\n1,5;2\n3;4\n"))
+    assert list(table.columns) == ["x", "y"]
+    np.testing.assert_array_equal(table.numbers(["x", "y"]), [[1.5, 2], [3, 4]])
+    assert table.locations[1] == f"line {first.count(chr(10)) + 4}"
+
+
 def test_names_of_a_text_table_may_begin_with_a_number_sign(tmp_path):
     table = read_table(write(tmp_path, "#name,city\nBob,Paris\nAnn,Oslo\n"))
     assert list(table.columns) == ["name", "city"]

@@ -127,7 +127,7 @@ SCREENING_MIN_VARIANCE = 1e-4
 """Smallest variance while screening; single precision cannot resolve smaller components."""
 KMEANS_STEPS = 3
 """Steps of k-means from every sequence of centres."""
-SCREENING = ((2, 3), (3, 1))
+SCREENING = ((2, 3), (2, 1))
 """Steps from all starts and how many times the wanted number of them remains, then the same for those that remain.
 
 The best start after two steps is often not the one that becomes the best."""

@@ -24,6 +24,8 @@ MISSING = {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none"}
 MISSING_SPELLINGS = sorted({spell(text) for text in MISSING for spell in (str, str.upper, str.title)} | {"NaN", "n/A"})
 """Texts that pyarrow, which compares exactly, reads as missing values."""
 DELIMITERS = ",;\t|"
+SEPARATOR_LINE = re.compile(r'"?sep=.?"?', re.IGNORECASE)
+"""First line by which Excel is told the delimiter."""
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
 GROUPED = {
     mark: re.compile(rf"\s*[+-]?\d{{1,3}}(?:{re.escape(mark)}\d{{3}})+(?:{re.escape(point)}\d*)?\s*")
@@ -167,14 +169,16 @@ def read_csv_parts(
         if b"\0" in data:
             raise ValueError(f"{name} is not a text file: it contains a zero byte. Save it as CSV in UTF-8.")
         if layout is None:
-            lines = [line.decode() for line in islice(filter(bytes.strip, BytesIO(data)), SNIFFED_LINES)]
+            data, num_separators = skip_separator(data)
+            lines = first_lines(data)
             if not lines:
                 first_line += num_lines
                 continue
             data, num_comments = skip_comments(data, lines)
             if num_comments:
-                lines = [line.decode() for line in islice(filter(bytes.strip, BytesIO(data)), SNIFFED_LINES)]
+                lines = first_lines(data)
                 notes.append(f"{name} begins with a comment (#), which is skipped")
+            num_comments += num_separators
             layout = detect_layout(lines, name)
             data = join_spaces(data) if layout.delimiter == " " else data
             layout, num_header_lines = read_header(CsvPart(name, data, first_line + num_comments, layout))
@@ -197,6 +201,24 @@ def read_csv_parts(
         first_line += num_lines
     if layout is None:
         raise ValueError(f"{name} is empty.")
+
+
+def first_lines(data: bytes) -> list[str]:
+    """Return the first lines that are not blank."""
+    return [line.decode() for line in islice(filter(bytes.strip, BytesIO(data)), SNIFFED_LINES)]
+
+
+def skip_separator(data: bytes) -> tuple[bytes, int]:
+    """Remove the line that tells Excel the delimiter; return the number of lines removed, with blank ones before it.
+
+    Example:
+        >>> skip_separator(b"sep=;\\nx;y\\n")
+        (b'x;y\\n', 1)
+    """
+    end = data.find(b"\n", len(data) - len(data.lstrip())) + 1 or len(data)
+    if len(data) > end and SEPARATOR_LINE.fullmatch(data[:end].decode().strip()):
+        return data[end:], data[:end].count(b"\n")
+    return data, 0
 
 
 def skip_comments(data: bytes, lines: Sequence[str]) -> tuple[bytes, int]:
