@@ -12,12 +12,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from picaset.estimators.discriminant import ShrunkDiscriminant
 from picaset.estimators.set_features import SetMeanEmbedding, SetStatistics, SetVocabulary
 from picaset.estimators.validation import from_scikit_learn
 from picaset.files import describe_value, read_value
 
 Arrays = dict[str, NDArray[Any]]
-TRANSFORMERS = {transformer.__name__: transformer for transformer in (SetStatistics, SetMeanEmbedding, SetVocabulary)}
+OWN_CLASSES = {own.__name__: own for own in (SetStatistics, SetMeanEmbedding, SetVocabulary, ShrunkDiscriminant)}
 CLASSES = {
     "DecisionTreeClassifier": "sklearn.tree",
     "DecisionTreeRegressor": "sklearn.tree",
@@ -43,8 +44,8 @@ MAX_CLASSES = 10_000
 
 @cache
 def class_named(name: str) -> Any:
-    if name in TRANSFORMERS:
-        return TRANSFORMERS[name]
+    if name in OWN_CLASSES:
+        return OWN_CLASSES[name]
     if name not in CLASSES:
         raise ValueError(f"{name!r} is not a class of a saved member")
     return from_scikit_learn(CLASSES[name], name)
@@ -78,7 +79,7 @@ def encode(value: Any, arrays: Arrays) -> Any:
         fields = {field: encode(np.ascontiguousarray(nodes[field]), arrays) for field in nodes.dtype.names}
         counts = encode(value.n_classes, arrays)
         return {"tree": sizes, "n_classes": counts, "nodes": fields, "values": encode(value.value, arrays)}
-    if name in TRANSFORMERS or name in CLASSES:
+    if name in OWN_CLASSES or name in CLASSES:
         parameters: dict[str, Any] = value.get_params(deep=False)
         attributes = cast(dict[str, Any], vars(value))
         state = {key: item for key, item in attributes.items() if key not in parameters}

@@ -4,7 +4,7 @@
     forest        random forest on the same statistics
     svm           support vector machine with an RBF kernel on the same statistics
     kernel        support vector machine (ridge regression) on the random features of the set kernel
-    linear        ridge classifier or regression on the mean of each set
+    linear        linear discriminant analysis or ridge regression on the mean of each set
     words         extremely randomized trees on the vocabulary of each set
     network       set networks, trained by the caller; one for each fold
 
@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from picaset.estimators.discriminant import ShrunkDiscriminant
 from picaset.estimators.set_features import SetMeanEmbedding, SetStatistics, SetVocabulary
 from picaset.estimators.set_inputs import SetList
 from picaset.estimators.validation import (
@@ -31,7 +32,6 @@ from picaset.estimators.validation import (
     MultiOutputRegressor,
     RandomForestClassifier,
     RandomForestRegressor,
-    RidgeClassifierCV,
     RidgeCV,
     StandardScaler,
     clone,
@@ -66,7 +66,7 @@ FEATURES = {
 """Features of each member."""
 NETWORK = "network"
 PENALTIES = np.logspace(-1, 5, 13)
-"""Penalties among which the linear member chooses by leave-one-out, for standardized features."""
+"""Penalties among which the linear member of a regression chooses by leave-one-out, for standardized features."""
 
 
 @dataclass
@@ -209,7 +209,7 @@ def build_members(kind: Kind, widths: Mapping[str, int], *, seed: int) -> dict[s
             "forest": RandomForestClassifier(NUM_TREES, random_state=seed),
             "svm": make_pipeline(StandardScaler(), SVC()),
             "kernel": make_pipeline(StandardScaler(), SVC()),
-            "linear": make_pipeline(StandardScaler(), RidgeClassifierCV(PENALTIES)),
+            "linear": make_pipeline(StandardScaler(), ShrunkDiscriminant()),
             "words": ExtraTreesClassifier(NUM_TREES, random_state=seed),
         }
     num_trees = max(round(REGRESSION_SHARE * NUM_TREES), 1)
