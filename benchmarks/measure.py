@@ -133,10 +133,11 @@ def processor_name() -> str:
 def describe_run(name: str, limits: dict[str, float]) -> dict[str, object]:
     """Return what is needed to repeat a benchmark: command, commit, versions and hardware."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    native = "PICASET_NATIVE=1 " if os.environ.get("PICASET_NATIVE") == "1" else ""
+    native = os.environ.get("PICASET_NATIVE")
+    setting = "" if native is None else f"PICASET_NATIVE={native} "
     return {
         "benchmark": name,
-        "command": native + f"python -m benchmarks.{name} " + shlex.join(sys.argv[1:]),
+        "command": setting + f"python -m benchmarks.{name} " + shlex.join(sys.argv[1:]),
         "commit": commit,
         "torch": str(torch.__version__),
         "python": platform.python_version(),

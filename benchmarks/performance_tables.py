@@ -8,7 +8,6 @@
 import argparse
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ MARKED = re.compile(r"(<!-- speed ([\w-]+) -->\n\n).*?(?=\n\n<!-- end -->)", re.
 LINK = re.compile(r"results/(pooling(?:_\w+?)?|packed|network)__[\w-]+\.json")
 OTHERS = ("textbook", "careful", "careful, compiled")
 OURS = {"eager": "ours", "compiled": "ours, compiled"}
-MISSING = "There is no record yet."
 Row = dict[str, Any]
 
 
@@ -35,14 +33,6 @@ def read_record(name: str) -> dict[str, Any]:
     if path is None:
         raise FileNotFoundError(f"results/ must have a record {name}__*.json; make it by python -m benchmarks.speed.")
     return json.loads(path.read_text())
-
-
-def optional(name: str, build: Callable[[dict[str, Any]], str]) -> str:
-    """Return the text of a record, after a link to it, or that there is none."""
-    path = find_record(name)
-    if path is None:
-        return MISSING
-    return f"{build(read_record(name))} ([results](../results/{path.name}))"
 
 
 def size(value: float) -> str:
@@ -191,22 +181,14 @@ def bfloat16() -> str:
 
 
 def native() -> str:
-    """Return the rows of the table of pools with the kernel in C."""
-
-    def build(record: dict[str, Any]) -> str:
-        plain = {
-            (tuple(row["sizes"]), row["kind"]): row["ours"]
-            for row in read_record("pooling")["rows"]
-            if row["kind"] != "memory"
-        }
-        rows = [
-            f"{sizes_of(row)}, {row['kind'].replace('+', ' and ')}: {milliseconds(row['ours'])} ms, "
-            f"{plain[tuple(row['sizes']), row['kind']] / row['ours']:.2f} times as fast as without"
-            for row in record["rows"]
-        ]
-        return "With it, " + "; ".join(rows)
-
-    return optional("pooling_native", build)
+    """Return the table of large sets with torch's kernel and with that in C."""
+    head = ["B, N, D, H, K", "pass", "torch, ms", "C, ms", "ratio", "by default"]
+    cells = [
+        [sizes_of(row), row["kind"].replace("+", " and "), milliseconds(row["torch"]), milliseconds(row["native"]),
+         f"{row['ratio']:.2f}", "C" if row["default"] else "torch"]
+        for row in read_record("pooling_native")["rows"]
+    ]  # fmt: skip
+    return table(head, cells)
 
 
 SECTIONS = {build.__name__: build for build in (machines, pooling, memory, orders, packed, network, bfloat16, native)}

@@ -10,6 +10,7 @@ memory beside the elements and their gradient.
     OMP_NUM_THREADS=2 python -m benchmarks.pooling
     python -m benchmarks.pooling --device cuda    # the same table on a GPU
     python -m benchmarks.pooling --dtype bfloat16 # ours in bfloat16 against ours in float32
+    python -m benchmarks.pooling --native         # large sets with torch's kernel and with that in C
     python -m benchmarks.pooling --orders         # both evaluation orders on a grid of sizes
     python -m benchmarks.pooling --growth         # time against N, K and steps, and the figure
 
@@ -18,7 +19,7 @@ Prints a table, then one JSON line; commit it under ``results/``.
 
 import argparse
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -35,6 +36,7 @@ from benchmarks.measure import (
 )
 from benchmarks.textbook import TextbookCascade
 from picaset import PicasoPool
+from picaset.operators import attention, native_attention
 from picaset.operators.attention import cheapest_order
 from picaset.operators.fused import projects_sets
 
@@ -151,6 +153,32 @@ def compare_dtypes() -> list[dict[str, object]]:
     return rows
 
 
+def compare_kernels() -> list[dict[str, object]]:
+    """Measure torch's kernel against that in C on large sets; ``default`` says whether the latter serves them."""
+    native_attention.enable()
+    native = attention.DEVICE_KERNELS["cpu"]
+    without = native._replace(serves=lambda elements: False)
+
+    def using(kernel: attention.DeviceKernel, call: Callable[[], object]) -> Callable[[], object]:
+        def run() -> None:
+            attention.DEVICE_KERNELS["cpu"] = kernel
+            call()
+
+        return run
+
+    rows = list[dict[str, object]]()
+    for sizes in SIZES[3:]:
+        sets, count, dim, heads, templates = sizes
+        elements = torch.randn(sets, count, dim, requires_grad=True)
+        default = attention.pays_natively(sets, heads * templates, elements.numel())
+        for kind, call in forward_and_backward(build_ours(dim, templates, heads, STEPS), elements).items():
+            plain, own = medians_together([using(without, call), using(native, call)], at_most=10)
+            print(f"{sizes!s:26} {kind:17} torch {1e3 * plain:8.2f}ms  C {1e3 * own:8.2f}ms  {plain / own:.2f}x",
+                  flush=True)  # fmt: skip
+            rows.append(dict(sizes=sizes, kind=kind, torch=plain, native=own, ratio=plain / own, default=default))
+    return rows
+
+
 def compare_orders() -> list[dict[str, object]]:
     """Measure both evaluation orders on a grid of sizes, and how much slower than the fastest the chosen one is.
 
@@ -233,6 +261,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--orders", action="store_true", help="both evaluation orders on a grid of sizes")
     figure = Path("docs/figures/pooling_growth.png")
+    parser.add_argument("--native", action="store_true", help="large sets with torch's kernel and with that in C")
     parser.add_argument("--growth", type=Path, nargs="?", const=figure, help="time against sizes; path of the figure")
     parser.add_argument("--device", default="cpu", help="device of the table, such as cuda")
     parser.add_argument(
@@ -250,6 +279,8 @@ if __name__ == "__main__":
     limits = machine_limits()
     if arguments.orders:
         record("pooling", compare_orders(), limits)
+    elif arguments.native:
+        record("pooling", compare_kernels(), limits)
     elif arguments.growth:
         rows = measure_growth()
         draw_growth(rows, arguments.growth)

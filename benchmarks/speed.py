@@ -10,7 +10,6 @@ A record replaces the one of the same name in ``results/``. Commit records and d
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ RUNS = {
     "packed": ["packed"],
     "pooling": ["pooling"],
     "pooling_bfloat16": ["pooling", "--dtype", "bfloat16"],
-    "pooling_native": ["pooling", "--no-memory", "--rows", "3", "4", "5"],
+    "pooling_native": ["pooling", "--native"],
     "pooling_orders": ["pooling", "--orders"],
     "pooling_growth": ["pooling", "--growth"],
 }
@@ -35,8 +34,7 @@ def make_record(name: str) -> Path:
     """Run a benchmark, and write the last line that it prints to ``results/``."""
     module, *arguments = RUNS[name]
     command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
-    environment = os.environ | ({"PICASET_NATIVE": "1"} if name == "pooling_native" else {})
-    process = subprocess.Popen(command, cwd=performance_tables.ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=performance_tables.ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = ""
     for line in process.stdout:

@@ -56,3 +56,17 @@ def test_sets_of_one_size_are_one_bucket_and_no_copy():
     (bucket,) = split_into_buckets(batch)
     assert bucket.mask is None
     assert bucket.elements.data_ptr() == batch.elements.data_ptr()
+
+
+@with_every_bucket_size
+@given(sizes=SIZES)
+def test_other_packed_tensors_are_padded_and_written_back(sizes: list[int]):
+    batch = SetBatch.from_list([torch.randn(size, 3) for size in sizes])
+    values, written = torch.randn(len(batch.elements), 2), torch.full((len(batch.elements), 2), torch.nan)
+    for bucket in split_into_buckets(batch):
+        padded = bucket.pad(values)
+        assert padded.shape == (*bucket.elements.shape[:2], 2)
+        assert bucket.slots is None or not padded[~bucket.slots].any()
+        assert torch.equal(bucket.unpad(padded), values[bucket.rows])
+        bucket.write(padded, written)
+    assert torch.equal(written, values)

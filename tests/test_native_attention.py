@@ -1,4 +1,4 @@
-"""The optional kernel in C: it equals the plain equation, and says what is missing where it cannot be used."""
+"""The kernel in C: it equals the plain equation, serves large sets, and is left out where it cannot be used."""
 
 import os
 import shutil
@@ -22,6 +22,10 @@ def enabled(monkeypatch):
     """Use the kernel for problems of all sizes."""
     monkeypatch.setattr(native_attention, "WORK_OF_A_THREAD", 1)
     monkeypatch.setitem(kernels.DEVICE_KERNELS, "cpu", kernels.DeviceKernel(forward, backward, serves))
+
+
+class OtherTensor(torch.Tensor):
+    """A tensor whose memory may not be its values."""
 
 
 def draw(sets: int, count: int, num_queries: int, features: int) -> list[torch.Tensor]:
@@ -122,9 +126,14 @@ def test_threads_share_the_rows_of_a_large_set_and_small_problems_use_one(monkey
 
 
 @pytest.mark.parametrize(
-    "elements", [torch.zeros(1, 2, 15), torch.zeros(1, 2, 16).double(), torch.zeros(1, 2, 0)], ids=str
-)
-def test_other_widths_and_dtypes_are_left_to_torch(elements):
+    "elements",
+    [
+        torch.zeros(1, 2, 15), torch.zeros(1, 2, 16).double(), torch.zeros(1, 2, 0),
+        torch.zeros(1, 2, 16).as_subclass(OtherTensor), torch.zeros(1, 16, 16).mT,
+    ],
+    ids=["width", "dtype", "no features", "subclass", "strides"],
+)  # fmt: skip
+def test_other_widths_dtypes_and_layouts_are_left_to_torch(elements):
     assert not serves(elements)
 
 
@@ -137,11 +146,120 @@ def test_an_environment_variable_enables_the_kernel():
 
 @pytest.fixture
 def fresh(monkeypatch, tmp_path):
-    """Compile again, in an empty folder."""
+    """Compile again, in an empty folder, and as if no set had been large."""
     monkeypatch.setenv("PICASET_CACHE", str(tmp_path))
-    native_attention.load.cache_clear()
+    monkeypatch.delenv("PICASET_NATIVE", raising=False)
+    monkeypatch.setattr(kernels, "DEVICE_KERNELS", {})
+    clear()
     yield
+    clear()
+
+
+def clear():
     native_attention.load.cache_clear()
+    native_attention.enable_if_possible.cache_clear()
+
+
+@pytest.fixture
+def fast_here(monkeypatch):
+    """Act as on a processor on which the kernel was measured to be faster."""
+    monkeypatch.setattr(native_attention, "is_fast_here", lambda: True)
+
+
+def pool_a_large_set() -> list[torch.Tensor]:
+    """Return the result and gradients of a pool on a set that is large enough for the kernel."""
+    torch.manual_seed(0)
+    pool = PicasoPool(16, num_templates=2, num_heads=2)
+    elements = torch.randn(1, kernels.NATIVE_NUMBERS // 16, 16, requires_grad=True)
+    output = pool(elements)
+    return [output.detach(), *torch.autograd.grad(output.square().sum(), [elements, *pool.parameters()])]
+
+
+def assert_off():
+    """Assert that a large set is pooled by torch's kernels."""
+    results = pool_a_large_set()
+    assert "cpu" not in kernels.DEVICE_KERNELS
+    assert all(result.isfinite().all() for result in results)
+
+
+@pytest.mark.usefixtures("fresh", "fast_here")
+def test_a_large_set_is_pooled_by_the_kernel_without_asking(monkeypatch):
+    results = pool_a_large_set()
+    assert kernels.DEVICE_KERNELS["cpu"].forward is forward
+    monkeypatch.setenv("PICASET_NATIVE", "0")
+    monkeypatch.setattr(kernels, "DEVICE_KERNELS", {})
+    native_attention.enable_if_possible.cache_clear()
+    expected = pool_a_large_set()
+    assert not kernels.DEVICE_KERNELS
+    assert_equal(results, expected)
+
+
+@pytest.mark.usefixtures("fresh", "fast_here")
+def test_the_kernel_is_compiled_whatever_mode_is_active():
+    with torch.inference_mode():
+        elements = torch.randn(1, kernels.NATIVE_NUMBERS // 16, 16)
+        PicasoPool(16, num_templates=2, num_heads=2)(elements)
+    assert "cpu" in kernels.DEVICE_KERNELS
+
+
+@pytest.mark.usefixtures("fresh")
+def test_other_processors_keep_the_kernels_of_torch(monkeypatch):
+    monkeypatch.setattr(native_attention, "read_processor", lambda: "flags : fpu avx2")
+    assert_off()
+
+
+@pytest.mark.usefixtures("fresh", "fast_here")
+def test_without_a_compiler_large_sets_keep_the_kernels_of_torch(monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert_off()
+
+
+@pytest.mark.usefixtures("fresh", "fast_here")
+def test_where_no_file_can_be_written_large_sets_keep_the_kernels_of_torch(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PICASET_CACHE", str(tmp_path / "file" / "folder"))
+    assert_off()
+
+
+@pytest.mark.usefixtures("fresh", "fast_here")
+@pytest.mark.parametrize("writable", ["folder", "library"])
+def test_a_library_that_others_could_have_written_is_not_loaded(tmp_path, writable):
+    native_attention.enable()
+    kernels.DEVICE_KERNELS.clear()
+    clear()
+    (library,) = tmp_path.glob("*.so")
+    (tmp_path if writable == "folder" else library).chmod(0o777)
+    with pytest.raises(RuntimeError, match=r"that only this user may write to; got .* with the mode .rwxrwxrwx"):
+        native_attention.enable()
+    assert_off()
+
+
+def test_small_problems_many_queries_and_small_sets_are_left_to_torch():
+    large = kernels.NATIVE_NUMBERS
+    assert kernels.pays_natively(1, 16, large)
+    assert not kernels.pays_natively(1, 16, large - 1)
+    assert not kernels.pays_natively(1, 64, large)
+    assert not kernels.pays_natively(10_000, 16, large)
+
+
+def test_a_small_pool_neither_compiles_nor_loads_the_kernel():
+    code = (
+        "import sys, torch; from picaset import PicasoPool; "
+        "PicasoPool(16, num_templates=2, num_heads=2)(torch.randn(2, 70_000, 16)).sum().backward(); "
+        "assert 'picaset.operators.native_attention' not in sys.modules"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_processes_that_start_together_share_one_cache(tmp_path):
+    code = "from picaset.operators.native_attention import enable; enable()"
+    environment = {**os.environ, "PICASET_CACHE": str(tmp_path / "new")}
+    command = [sys.executable, "-c", code]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) for _ in range(3)]
+    errors = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], errors
+    assert len(list((tmp_path / "new").iterdir())) == 1
 
 
 @pytest.mark.usefixtures("fresh")
@@ -175,5 +293,5 @@ def test_a_kernel_that_runs_out_of_memory_raises_an_error(monkeypatch):
             return 1
 
     monkeypatch.setattr(native_attention, "load", Library)
-    with pytest.raises(MemoryError, match="could not allocate memory or start a thread"):
+    with pytest.raises(MemoryError, match="could not allocate memory"):
         forward(*draw(1, 2, 1, 16)[:2], None)

@@ -7,6 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from picaset import AttentionPool, Elementwise, InducedSelfAttention, Picaso, PicasoPool, SelfAttention, SetBatch
+from picaset.operators import packed_attention
+from picaset.operators.fused import rectify
 from tests.operators import CODE_PATHS, OPERATORS, Case
 from tests.random_sets import draw_sets
 
@@ -125,6 +127,58 @@ def test_compiled_encoders_and_networks_take_packed_sets(name: str, weighted: bo
         gradients = [torch.autograd.grad(output.square().sum(), inputs) for output in results]
         assert_close(*results, rtol=1e-4, atol=1e-5)
         assert_close(*gradients, rtol=1e-3, atol=1e-4)
+
+
+def test_the_backward_pass_of_compiled_packed_sets_does_not_repeat_the_forward_pass(monkeypatch):
+    calls = {"forward": 0, "backward": 0}
+
+    def counted(kind: str, kernel: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            calls[kind] += 1
+            return kernel(*arguments, **options)
+
+        return call
+
+    for kind, name in (("forward", "blocked_attention"), ("backward", "attention_backward")):
+        monkeypatch.setattr(packed_attention, name, counted(kind, getattr(packed_attention, name)))
+    encoder = SelfAttention(6, 8, num_heads=2)
+    torch.compiler.reset()
+    traced = torch.compile(lambda batch: encoder(batch).elements, fullgraph=True, backend="aot_eager")
+    traced(draw_sets([7, 1, 5], seed=0, dtype=torch.float32).packed).sum().backward()
+    assert calls == {"forward": 1, "backward": 1}
+
+
+def test_compiled_relu_is_relu_and_keeps_no_boolean_mask():
+    saved, values = list[torch.dtype](), torch.tensor([-torch.inf, -1.0, -0.0, 0.0, 2.0, torch.inf, torch.nan])
+    values.requires_grad_()
+    torch.compiler.reset()
+    traced = torch.compile(lambda x: x + rectify(2 * x), fullgraph=True, backend="inductor")
+
+    def remember(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append(tensor.dtype)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
+        results = traced(values), values + torch.relu(2 * values)
+    gradients = [torch.autograd.grad(result[:-1].sum(), values)[0] for result in results]
+    assert_close(*results, equal_nan=True)
+    assert_close(*gradients)
+    assert torch.bool not in saved
+
+
+@pytest.mark.parametrize("form", ["paper", "authors"])
+def test_compiled_sets_of_few_elements_give_the_same(form: Any):
+    torch.manual_seed(0)
+    encoder = InducedSelfAttention(6, 8, num_heads=2, num_inducing=16, form=form)
+    _, mask = example([3, 1, 0])
+    inputs = [torch.randn(*mask.shape, 6).requires_grad_(), *encoder.parameters()]
+    torch.compiler.reset()
+    traced = torch.compile(encoder, fullgraph=True, dynamic=False, backend="aot_eager")
+    results = traced(inputs[0], mask), encoder(inputs[0], mask)
+    assert_close(*results)
+    assert_close(*(torch.autograd.grad(result.square().sum(), inputs) for result in results), rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        assert_close(traced(inputs[0], mask), results[1])
 
 
 def test_compiled_code_keeps_the_fast_kernels():

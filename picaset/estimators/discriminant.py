@@ -34,7 +34,7 @@ class ShrunkDiscriminant(ClassifierMixin, BaseEstimator):
         shrinkage = float(ledoit_wolf_shrinkage(deviations, assume_centered=True))
         variance = float(np.trace(covariance)) / len(covariance)
         covariance = (1 - shrinkage) * covariance + shrinkage * variance * np.eye(len(covariance))
-        self.coef_ = np.linalg.lstsq(covariance, means.T, rcond=None)[0].T
+        self.coef_ = np.asarray(np.linalg.lstsq(covariance, means.T, rcond=None)[0], dtype=np.float64).T
         self.intercept_ = np.log(totals / weights.sum()) - (self.coef_ * means).sum(axis=1) / 2
         return self
 

@@ -38,8 +38,8 @@ denominator; its backward pass recomputes the weights in chunks of elements that
 and allocates nothing of the size of the set except its gradient.
 
 ``fused.py`` joins it with the rest of a block, over all steps, to one autograd node. ``DEVICE_KERNELS`` is the place
-where a kernel for another device is hooked in: it replaces ``softmax_mean`` and ``backward_in_chunks`` there. That of
-``triton_attention.py`` serves GPUs.
+where another kernel is hooked in: it replaces ``softmax_mean`` and ``backward_in_chunks`` for the tensors that it
+serves. That of ``triton_attention.py`` serves GPUs, that of ``native_attention.py`` large sets on the CPU.
 
 Dimensions:  B sets   N elements   K queries   H heads   d = D / H   E features of an element   M = H K
 """
@@ -89,6 +89,8 @@ class DeviceKernel(NamedTuple):
     backward: Callable[..., Tensor]
     serves: Callable[[Tensor], bool] = lambda elements: True
     """Whether the kernel serves elements of this dtype, width and device."""
+    pays: Callable[[int, int, int], bool] = lambda num_sets, num_queries, numbers: True
+    """Whether the kernel is faster for so many sets, queries of each, and numbers in the elements of all."""
     large_only: bool = False
     """Whether problems so small that their weights are stored are left to torch."""
 
@@ -97,14 +99,33 @@ DEVICE_KERNELS = dict[str, DeviceKernel]()
 """Kernels by type of device, such as ``"cuda"``; the functions of this file serve all others."""
 
 
-def device_kernel(elements: Tensor) -> DeviceKernel | None:
-    """Return the kernel for these elements, if their device has one; that of GPUs is loaded at its first use."""
-    kind = elements.device.type
+NATIVE_NUMBERS = 2**23
+"""Number of numbers in the elements from which the kernel in C is compiled at the first use, if possible."""
+NATIVE_NUMBERS_OF_A_SET = 2**15
+"""Smallest mean over the sets of their number of numbers for which it was measured to be faster."""
+NATIVE_QUERIES = 32
+"""Largest number of queries of a set, over all heads, for which it was measured to be faster."""
+
+
+def pays_natively(num_sets: int, num_queries: int, numbers: int) -> bool:
+    """Whether the kernel in C is worth its compilation, and faster than torch's."""
+    large = numbers >= max(NATIVE_NUMBERS, num_sets * NATIVE_NUMBERS_OF_A_SET)
+    return large and num_queries <= NATIVE_QUERIES
+
+
+def device_kernel(elements: Tensor, num_sets: int, num_queries: int) -> DeviceKernel | None:
+    """Return the kernel for these elements and so many queries of a set, if their device has one.
+
+    Those of ``triton_attention.py`` and ``native_attention.py`` are loaded at their first use.
+    """
+    kind, sizes = elements.device.type, (num_sets, num_queries, elements.numel())
+    # By their names, because they import this file and Triton.
     if kind == "cuda" and kind not in DEVICE_KERNELS and find_spec("triton") is not None:
-        # By its name, because it imports this file and Triton.
         DEVICE_KERNELS[kind] = import_module("picaset.operators.triton_attention").KERNEL
+    if kind == "cpu" and kind not in DEVICE_KERNELS and pays_natively(*sizes):
+        import_module("picaset.operators.native_attention").enable_if_possible()
     kernel = DEVICE_KERNELS.get(kind)
-    return kernel if kernel is not None and kernel.serves(elements) else None
+    return kernel if kernel is not None and kernel.serves(elements) and kernel.pays(*sizes) else None
 
 
 def largest_error(forward: Any, backward: Any, device: torch.device, dtype: torch.dtype, features: int) -> float:
@@ -181,31 +202,35 @@ def blocked_attention(
     keys: Float[Tensor, "B H N d"],
     values: Float[Tensor, "B H N d"],
     mask: Presence | None,
+    *,
+    scale: float = 1.0,
 ) -> tuple[Float[Tensor, "B H M d"], Float[Tensor, "B H M"]]:
     """Return attention over the present elements, and the log of its denominator."""
-    return blocked(queries, keys, values, None if mask is None else mask[:, None, None, :])
+    return blocked(queries, keys, values, None if mask is None else mask[:, None, None, :], scale=scale)
 
 
-def blocked(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def blocked(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, scale: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Return the mean and the log of the denominator; zero and +inf for an empty set, so that its weights are zero."""
     flash_forward, efficient_forward = private_operator(FLASH_FORWARD), private_operator(EFFICIENT_FORWARD)
     queries, keys, values = row_major(queries), row_major(keys), row_major(values)
     bias = additive_mask(mask, queries)
     if queries.device.type == "cpu" and flash_forward is not None:
-        mean, log = flash_forward(queries, keys, values, 0.0, False, attn_mask=bias, scale=1.0)
+        mean, log = flash_forward(queries, keys, values, 0.0, False, attn_mask=bias, scale=scale)
         return mean, log if mask is None else log.masked_fill(~mask.any(dim=-1), torch.inf)
     # Tensors without values take the way of a GPU, to check shapes where there is none.
     if queries.device.type in ("cuda", "meta") and efficient_forward is not None:
         if bias is not None:  # the kernel needs rows of aligned length
             shape = (*queries.shape[:-1], keys.shape[-2])
             bias = pad(bias, (0, -keys.shape[-2] % 16))[..., : keys.shape[-2]].expand(shape)
-        mean, log, *_ = efficient_forward(queries, keys, values, bias, True, scale=1.0)
+        mean, log, *_ = efficient_forward(queries, keys, values, bias, True, scale=scale)
         log = log[..., : queries.shape[-2]]
         if mask is None:
             return mean, log
         empty = ~mask.any(dim=-1)
         return mean.masked_fill(empty[..., None], 0.0), log.masked_fill(empty, torch.inf)
-    scores = queries @ keys.transpose(-2, -1)
+    scores = scale * (queries @ keys.transpose(-2, -1))
     if bias is not None:
         scores += bias
     log = scores.logsumexp(dim=-1)
@@ -299,13 +324,21 @@ class SoftmaxAttention(torch.autograd.Function):
 
 
 def attention_backward(
-    grad: Tensor, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, mean: Tensor, log: Tensor
+    grad: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    mean: Tensor,
+    log: Tensor,
+    *,
+    scale: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values with the blocked kernel."""
     bias = additive_mask(None if mask is None else mask[:, None, None, :], queries)
     flash_backward = private_operator(FLASH_BACKWARD)
     grad, queries, keys, values = map(row_major, (grad, queries, keys, values))
-    return flash_backward(grad, queries, keys, values, mean, log, 0.0, False, attn_mask=bias, scale=1.0)
+    return flash_backward(grad, queries, keys, values, mean, log, 0.0, False, attn_mask=bias, scale=scale)
 
 
 def save_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -387,7 +420,7 @@ def softmax_mean(
     or the log of the denominators (B, M). Packed sets with ``offsets`` need the kernel of a device.
     """
     if not (store and offsets is None and stores_weights(queries.shape[1], elements, queries.dtype)):
-        kernel = device_kernel(elements)
+        kernel = device_kernel(elements, *queries.shape[:2])
         if kernel is not None:
             return kernel.forward(queries, elements, mask, offsets)
         mean, log = blocked_mean(queries.to(elements.dtype), elements, mask)
@@ -431,16 +464,28 @@ def backward_in_chunks(
 
     The gradient of the elements is written into ``grad_elements``, or added to it if ``accumulate`` is set.
     """
-    kernel = device_kernel(elements)
+    kernel = device_kernel(elements, *queries.shape[:2])
     if kernel is not None:
         return kernel.backward(
             queries, elements, mask, mean, log, grad_mean, grad_elements, accumulate=accumulate, offsets=offsets
         )
     sets, count, _ = elements.shape
     num_queries, dtype = queries.shape[1], elements.dtype
+    log, correction = log[..., None], (grad_mean * mean).sum(dim=-1, keepdim=True)  # (B, M, 1) each
+    if stores_weights(num_queries, elements, queries.dtype):  # concatenating would take as long as multiplying
+        weights = torch.bmm(queries, elements.transpose(1, 2)).sub_(log)
+        if mask is not None:
+            weights += cast(Tensor, additive_mask(mask[:, None], weights))
+        weights.exp_()
+        # The elements may be a part of a set, so the weights need not add up to one.
+        grad_scores = torch.bmm(grad_mean, elements.transpose(1, 2)).sub_(correction).mul_(weights)
+        if grad_elements is not None:
+            beta = int(accumulate)
+            torch.baddbmm(grad_elements, weights.transpose(1, 2), grad_mean, beta=beta, out=grad_elements)
+            torch.baddbmm(grad_elements, grad_scores.transpose(1, 2), queries, out=grad_elements)
+        return torch.bmm(grad_scores, elements)
     left = torch.cat([queries, grad_mean], dim=1).to(dtype)  # (B, 2M, E)
     right = torch.cat([grad_mean, queries], dim=1).to(dtype)
-    log, correction = log[..., None], (grad_mean * mean).sum(dim=-1, keepdim=True)  # (B, M, 1) each
     grad_queries = torch.zeros_like(queries)
     size = max(rows_of_chunk(queries) // max(sets, 1), 1)
     for start in range(0, count, size):

@@ -38,7 +38,7 @@ from picaset.operators.attention import (
 )
 from picaset.operators.base import read_set, write_set
 from picaset.operators.fused import Form as FusedForm
-from picaset.operators.fused import attend_in_steps
+from picaset.operators.fused import attend_in_steps, rectify
 from picaset.operators.packed_attention import packed_attention
 from picaset.operators.set_norm import SetNorm
 from picaset.operators.state import AttentionState, Presence, upcast_half, without_autocast
@@ -220,15 +220,12 @@ class MultiheadAttentionBlock(PretrainedNetwork):
             return self.attend_in_steps(queries, batch.with_elements(elements), None, num_steps=1)
         projected = self.project(queries)
         normed = self.normalized(elements, None)
-        parts = [upcast_half(part) for part in (projected, self.key_map(normed), self.value_map(normed))]
-        parts[0] = parts[0] * self.scale
-        if queries.dim() == elements.dim():
-            rows, vectors = torch.cat(parts, dim=1), None
-        elif queries.dim() == 2:
-            rows, vectors = parts[0], torch.cat(parts[1:], dim=2)
-        else:
-            rows, vectors = torch.cat(parts[1:], dim=1), parts[0].expand(len(batch), -1, -1)
-        return self.combine(queries, projected, packed_attention(rows, vectors, batch, self.num_heads))
+        mapped = self.key_map(normed), self.value_map(normed)
+        own, keys, values = (upcast_half(part) for part in (projected, *mapped))
+        if own.dim() == 3:
+            own = own.expand(len(batch), -1, -1)
+        attended = packed_attention(own, keys, values, batch, num_heads=self.num_heads, scale=self.scale)
+        return self.combine(queries, projected, attended)
 
     def normalized(
         self, elements: Float[Tensor, "B N E"], mask: Shaped[Tensor, "B N"] | None
@@ -314,14 +311,14 @@ class MultiheadAttentionBlock(PretrainedNetwork):
         if self.form == "paper":
             attended = self.output_map(attended)
             if self.feed_forward:
-                attended = torch.relu(self.attended_layer(attended))
+                attended = rectify(self.attended_layer(attended))
         if self.residual:
             mapped = self.form == "paper" or self.clean
             attended = attended + (self.residual_map(queries) if mapped else projected)
         normed = normalize(self.attended_norm, attended, mask)
         if not self.feed_forward:
             return normed
-        last = torch.relu(self.last_layer(normed))
+        last = rectify(self.last_layer(normed))
         residual_input = attended if self.clean else normed
         return normalize(self.last_norm, residual_input + last if self.residual else last, mask)
 

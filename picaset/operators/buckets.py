@@ -7,11 +7,12 @@ set, or of adjacent sets of equal size, is a view of the batch and copies nothin
 Dimensions:  B sets   b sets of a bucket   n elements of its largest set   D features   total elements of all sets
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from picaset.operators.state import Presence, presence
@@ -37,7 +38,9 @@ class Bucket:
     slots: Bool[Tensor, "b n"] | None
     """True where the batch has an element, also of weight zero; None if it has everywhere."""
     rows: Int[Tensor, " present"]
-    """Positions of the present elements in the batch."""
+    """Positions of the elements in the batch."""
+    filled: Int[Tensor, " present"] | None = None
+    """Positions of the elements among the b n slots of the bucket; None if they fill all."""
     start: int | None = None
     """Position of the first element, if the elements are consecutive and need no padding."""
 
@@ -45,6 +48,24 @@ class Bucket:
         """Return the rows of a packed tensor that belong to this bucket as a view; None if that needs a copy."""
         sets, size, _ = self.elements.shape
         return None if self.start is None else values[self.start : self.start + sets * size].view(sets, size, -1)
+
+    def pad(self, values: Float[Tensor, "total X"]) -> Float[Tensor, "b n X"]:
+        """Return the rows of a packed tensor that belong to this bucket, padded with zeros; a view where possible."""
+        view = self.view_of(values)
+        return pad_rows(values, self.rows, self.filled, self.elements.shape[:2]) if view is None else view
+
+    def unpad(self, padded: Float[Tensor, "b n X"]) -> Float[Tensor, "present X"]:
+        """Return the rows of the elements, without the padding."""
+        rows = padded.flatten(0, 1)
+        return rows if self.filled is None else rows.index_select(0, self.filled)
+
+    def write(self, padded: Float[Tensor, "b n X"], values: Float[Tensor, "total X"]) -> None:
+        """Write the rows of the elements to their places in a packed tensor."""
+        view = self.view_of(values)
+        if view is None:
+            values.index_copy_(0, self.rows, self.unpad(padded))
+        else:
+            view.copy_(padded)
 
 
 def pool_in_buckets(batch: SetBatch, operator: Operator) -> Float[Tensor, "B ..."]:
@@ -87,7 +108,7 @@ def present_rows(bucket: Bucket, encoded: Tensor) -> Float[Tensor, "present E"]:
     """Return the rows of the elements of a bucket; zeros for those of weight zero."""
     if bucket.mask is not None and bucket.mask.dtype is not torch.bool:
         encoded = encoded.masked_fill((bucket.mask == 0).reshape(*bucket.mask.shape, *[1] * (encoded.dim() - 2)), 0.0)
-    return encoded.flatten(0, 1) if bucket.slots is None else encoded[bucket.slots]
+    return bucket.unpad(encoded)
 
 
 def split_into_buckets(batch: SetBatch) -> Iterator[Bucket]:
@@ -129,26 +150,38 @@ def pad_together(batch: SetBatch, sets: Int[Tensor, " b"], rows: Int[Tensor, " p
     sizes = batch.sizes[sets]
     largest, width = int(sizes.max()) if len(sets) else 0, batch.elements.shape[1]
     if len(rows) == len(sets) * largest > 0 and int(rows[-1] - rows[0]) == len(rows) - 1:
-        contiguous = batch.elements[int(rows[0]) : int(rows[-1]) + 1]
+        start = int(rows[0])
+        contiguous = batch.elements[start : start + len(rows)].reshape(len(sets), largest, width)
         weights = None if batch.weights is None else batch.weights[rows].reshape(len(sets), largest)
-        return weighted_bucket(sets, contiguous.reshape(len(sets), largest, width), None, weights, rows, int(rows[0]))
+        return weighted_bucket(Bucket(sets, contiguous, None, None, rows, start=start), weights)
     # A maximum over no elements is undefined, so there is at least one absent element.
     mask = torch.arange(max(largest, 1), device=sets.device) < sizes[:, None]
-    padded = batch.elements.new_zeros(*mask.shape, width)
-    padded[mask] = batch.elements[rows]
+    filled = None if len(rows) == mask.numel() else mask.flatten().nonzero()[:, 0]
+    mask = None if filled is None else mask
+    padded = pad_rows(batch.elements, rows, filled, (len(sets), max(largest, 1)))
     weights = None
     if batch.weights is not None:
-        weights = batch.weights.new_zeros(mask.shape)
-        weights[mask] = batch.weights[rows]
-    return weighted_bucket(sets, padded, None if bool(mask.all()) else mask, weights, rows)
+        weights = pad_rows(batch.weights[:, None], rows, filled, padded.shape[:2])[..., 0]
+    return weighted_bucket(Bucket(sets, padded, mask, mask, rows, filled), weights)
 
 
-def weighted_bucket(
-    sets: Tensor, padded: Tensor, slots: Tensor | None, weights: Tensor | None, rows: Tensor, start: int | None = None
-) -> Bucket:
+def pad_rows(
+    values: Shaped[Tensor, "total X"],
+    rows: Int[Tensor, " present"],
+    filled: Int[Tensor, " present"] | None,
+    shape: Sequence[int],
+) -> Shaped[Tensor, "b n X"]:
+    """Return some rows of a tensor in the given slots of padded sets, with zeros in the others."""
+    selected = values.index_select(0, rows)
+    if filled is not None:
+        selected = values.new_zeros(math.prod(shape), values.shape[1]).index_copy_(0, filled, selected)
+    return selected.view(*shape, values.shape[1])
+
+
+def weighted_bucket(bucket: Bucket, weights: Tensor | None) -> Bucket:
     """Return a bucket whose mask includes the weights, and whose elements of weight zero are zero."""
     if weights is None:
-        return Bucket(sets, padded, slots, slots, rows, start)
-    mask = presence(slots, weights, padded)
+        return bucket
+    mask = presence(bucket.slots, weights, bucket.elements)
     assert mask is not None
-    return Bucket(sets, padded.masked_fill(mask[..., None] == 0, 0.0), mask, slots, rows, start)
+    return replace(bucket, elements=bucket.elements.masked_fill(mask[..., None] == 0, 0.0), mask=mask)

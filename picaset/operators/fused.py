@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.functional import layer_norm, linear
 
 from picaset.operators import attention as kernels
@@ -37,11 +38,12 @@ from picaset.operators.attention import (
     library,
     plain_attention,
     project,
+    requires_plain_equation,
     torch_library,
     unfold,
     weight_by_head,
 )
-from picaset.operators.buckets import present_rows, split_into_buckets
+from picaset.operators.buckets import split_into_buckets
 from picaset.operators.state import Presence, backward_without_autocast, upcast_half, without_autocast
 from picaset.sets import SetBatch
 from picaset.threads import few_threads
@@ -108,7 +110,7 @@ def attend_in_steps(
         num_queries = form.num_heads * queries.shape[1]
         # The compiler fuses the single operations of small sets.
         small = compiling and offsets is None and kernels.stores_weights(num_queries, values, queries.dtype)
-        if small and not needs_gradient:
+        if small and not needs_gradient and order == "absorb":
             return plain_steps(queries, values, mask, parameters, form).to(dtype)
         if compiling and not small:
             saved = torch.ops.picaset.steps(queries, values, mask, offsets, parameters, *form)
@@ -117,7 +119,9 @@ def attend_in_steps(
             output = cast(Any, AttendInSteps).apply(form, order, queries, values, mask, offsets, *parameters)
         else:
             with threads_for(queries, values, offsets, form):
-                output = forward_steps(queries, sets_of(values, mask, offsets, order), parameters, form)[-1]
+                output = forward_steps(queries, sets_of(values, mask, offsets, num_queries, order), parameters, form)[
+                    -1
+                ]
     count = queries.shape[1]
     return output.view(output.shape[0] // count, count, output.shape[1]).to(dtype)
 
@@ -139,19 +143,22 @@ def threads_for(
 
 PROJECTED_PER_QUERY = 2
 """Number of elements per query and step up to which keys and values are computed; ``benchmarks.pooling --orders``."""
+PROJECTED_PER_COMPILED_QUERY = 0.5
+"""The same in compiled code, which fuses what makes the absorbed order slow for small sets."""
 
 
 def projects_sets(queries: Tensor, elements: Tensor, num_heads: int, num_steps: int) -> bool:
     """Whether padded sets have so few elements that computing keys and values is cheaper than absorbing their maps.
 
-    Both cost two maps: of every element once, or of every query in every step, by head. Compiled code always absorbs
-    the maps, because its number of elements may be dynamic.
+    Both cost two maps: of every element once, or of every query in every step, by head. Compiled code with a dynamic
+    number of elements always absorbs the maps.
     """
-    if torch.compiler.is_compiling() or elements.device.type != "cpu":
+    if elements.device.type != "cpu":
         return False
     sets, count, _ = elements.shape
     num_queries = queries.shape[1]
-    if count > PROJECTED_PER_QUERY * num_steps * num_queries or sets == 0:
+    ratio = PROJECTED_PER_COMPILED_QUERY if torch.compiler.is_compiling() else PROJECTED_PER_QUERY
+    if not statically_known_true(count <= ratio * num_steps * num_queries) or sets == 0:
         return False
     if not kernels.stores_weights(num_heads * num_queries, elements, queries.dtype):
         return False
@@ -181,16 +188,41 @@ def combine(queries: Tensor, projected: Tensor, attended: Tensor, p: Layers, for
     if form.paper:
         attended = linear(attended, *p["output_map"])
         if form.feed_forward:
-            attended = torch.relu(linear(attended, *p["attended_layer"]))
+            attended = rectify(linear(attended, *p["attended_layer"]))
     if form.residual:
         attended = attended + (linear(queries, *p["residual_map"]) if form.paper else projected)
     if form.norm:
         attended = layer_norm(attended, attended.shape[-1:], *p["attended_norm"], EPSILON)
     if not form.feed_forward:
         return attended
-    last = torch.relu(linear(attended, *p["last_layer"]))
+    last = rectify(linear(attended, *p["last_layer"]))
     last = attended + last if form.residual else last
     return layer_norm(last, last.shape[-1:], *p["last_norm"], EPSILON) if form.norm else last
+
+
+def rectify(values: Tensor) -> Tensor:
+    """Return ReLU of the values; in compiled code with a gradient that the compiler makes fast on the CPU."""
+    if torch.compiler.is_compiling() and not requires_plain_equation() and values.device.type == "cpu":
+        return cast(Any, CompiledRelu).apply(values)
+    return torch.relu(values)
+
+
+class CompiledRelu(torch.autograd.Function):
+    """ReLU whose gradient is a product.
+
+    The compiler would keep a boolean mask of ``torch.relu`` for the backward pass, which it writes one byte at a time.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        rectified = values.relu()
+        ctx.save_for_backward(rectified)
+        return rectified
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (rectified,) = ctx.saved_tensors
+        return grad_outputs[0] * rectified.sign()
 
 
 def layers_of(parameters: Sequence[Tensor], form: Form) -> Layers:
@@ -296,37 +328,45 @@ class PackedSets:
                 if bucket.mask is not None:
                     self.nonempty[bucket.sets] = bucket.mask.any(dim=1)
         self.accumulated: Tensor | None = None
+        self.grads = list[Tensor]()  # of the elements of each bucket; views where it needs no padding
 
     def attend(self, folded: Tensor) -> tuple[Tensor, Tensor]:
         folded = folded.expand(self.num_sets, -1, -1)
-        mean, log = torch.empty_like(folded), folded.new_empty(folded.shape[:2])
+        mean = torch.empty_like(folded, memory_format=torch.contiguous_format)
+        log = folded.new_empty(folded.shape[:2])
         for bucket in self.buckets:
-            own = folded[bucket.sets]
+            own = of_sets(folded, bucket.sets)
             mean[bucket.sets], log[bucket.sets] = kernels.softmax_mean(own, bucket.elements, bucket.mask, store=False)
         return mean, log
 
     def pull_back(self, folded: Tensor, statistics: Tensor, mean: Tensor, grad_mean: Tensor, need: bool) -> Tensor:
         folded = folded.expand(self.num_sets, -1, -1)
         grad_folded = torch.empty_like(folded, memory_format=torch.contiguous_format)
-        first = self.accumulated is None
-        if need and first:
-            self.accumulated = torch.zeros_like(self.batch.elements)
-        for bucket in self.buckets:
-            sets, view, part = bucket.sets, None, None
-            if self.accumulated is not None:
+        accumulate = bool(self.grads)
+        if need and not accumulate:
+            self.accumulated = torch.empty_like(self.batch.elements)
+            for bucket in self.buckets:
                 view = bucket.view_of(self.accumulated)
-                part = torch.empty_like(bucket.elements) if view is None else view
+                self.grads.append(torch.empty_like(bucket.elements) if view is None else view)
+        for index, bucket in enumerate(self.buckets):
+            sets = bucket.sets
             grad_folded[sets] = kernels.backward_in_chunks(
-                folded[sets], bucket.elements, bucket.mask, mean[sets], statistics[sets], grad_mean[sets], part,
-                accumulate=view is not None and not first,
+                of_sets(folded, sets), bucket.elements, bucket.mask, mean[sets], statistics[sets], grad_mean[sets],
+                self.grads[index] if need else None, accumulate=accumulate,
             )  # fmt: skip
-            if self.accumulated is not None and part is not None and view is None:
-                self.accumulated.index_add_(0, bucket.rows, present_rows(bucket, part))
         return grad_folded
 
     def gradient(self) -> Tensor:
         assert self.accumulated is not None
+        for bucket, grad in zip(self.buckets, self.grads, strict=True):
+            if bucket.start is None:
+                bucket.write(grad, self.accumulated)
         return self.accumulated
+
+
+def of_sets(queries: Tensor, sets: Tensor) -> Tensor:
+    """Return the queries of some sets; queries that all sets share are not copied."""
+    return queries[: len(sets)] if queries.stride(0) == 0 else queries[sets]
 
 
 class TracedSets(PaddedSets):
@@ -345,12 +385,15 @@ class TracedSets(PaddedSets):
 
 
 def sets_of(
-    elements: Tensor, mask: Tensor | None, offsets: Tensor | None, order: Order = "absorb"
+    elements: Tensor, mask: Tensor | None, offsets: Tensor | None, num_queries: int, order: Order = "absorb"
 ) -> PaddedSets | PackedSets:
-    """Return padded sets, or packed sets if there are ``offsets``; then ``mask`` are their weights."""
+    """Return padded sets, or packed sets if there are ``offsets``; then ``mask`` are their weights.
+
+    ``num_queries`` are those of a set, over all heads.
+    """
     if offsets is None:
         return ProjectedSets(elements, mask) if order == "project" else PaddedSets(elements, mask)
-    if kernels.device_kernel(elements) is not None:
+    if kernels.device_kernel(elements, offsets.shape[0] - 1, num_queries) is not None:
         return SetsByOffsets(elements, mask, offsets)
     return PackedSets(SetBatch(elements, offsets, mask))
 
@@ -646,7 +689,8 @@ class AttendInSteps(torch.autograd.Function):
     def forward(ctx: Any, *inputs: Any) -> Any:
         form, order, queries, elements, mask, offsets, *parameters = inputs
         with threads_for(queries, elements, offsets, form):
-            saved = forward_steps(queries, sets_of(elements, mask, offsets, order), parameters, form)
+            sets = sets_of(elements, mask, offsets, form.num_heads * queries.shape[1], order)
+            saved = forward_steps(queries, sets, parameters, form)
         ctx.form, ctx.order = form, order
         ctx.save_for_backward(queries, elements, mask, offsets, *parameters, *saved)
         return saved[-1]
@@ -663,7 +707,8 @@ class AttendInSteps(torch.autograd.Function):
                 output = plain_rows(queries, elements, mask, offsets, parameters, ctx.form)
                 grads = differentiable_gradients(output, (queries, elements, *parameters), needed, grad_outputs[0])
             else:
-                grad, sets = grad_outputs[0].contiguous(), sets_of(elements, mask, offsets, ctx.order)
+                grad, num_queries = grad_outputs[0].contiguous(), ctx.form.num_heads * queries.shape[1]
+                sets = sets_of(elements, mask, offsets, num_queries, ctx.order)
                 with threads_for(queries, elements, offsets, ctx.form):
                     grads = gradients(grad, queries, sets, parameters, saved, ctx.form, need[3])
         grads = [grad if use else None for grad, use in zip(grads, needed, strict=True)]
@@ -710,8 +755,10 @@ def steps(
     queries: Tensor, elements: Tensor, mask: Tensor | None, offsets: Tensor | None, parameters: Any, *form: Any
 ) -> list[Tensor]:
     """Return the saved tensors of all steps, of which the last is the result: the operator ``picaset::steps``."""
-    with torch.no_grad(), threads_for(queries, elements, offsets, Form(*form)):
-        return forward_steps(queries, sets_of(elements, mask, offsets), parameters, Form(*form))
+    described = Form(*form)
+    with torch.no_grad(), threads_for(queries, elements, offsets, described):
+        sets = sets_of(elements, mask, offsets, described.num_heads * queries.shape[1])
+        return forward_steps(queries, sets, parameters, described)
 
 
 def steps_backward(
@@ -726,8 +773,10 @@ def steps_backward(
 ) -> list[Tensor]:
     """Return the gradients of queries, elements and parameters: the operator ``picaset::steps_backward``."""
     *values, need = form
-    with torch.no_grad(), without_autocast(queries), threads_for(queries, elements, offsets, Form(*values)):
-        return gradients(grad, queries, sets_of(elements, mask, offsets), parameters, saved, Form(*values), need)
+    described = Form(*values)
+    with torch.no_grad(), without_autocast(queries), threads_for(queries, elements, offsets, described):
+        sets = sets_of(elements, mask, offsets, described.num_heads * queries.shape[1])
+        return gradients(grad, queries, sets, parameters, saved, described, need)
 
 
 def traced_steps(

@@ -188,7 +188,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Runs all jobs; returns 0, or 1 if memory or threads are missing. */
+/* Runs all jobs; returns 0, or 1 if memory is missing. */
 int run(const Problem *p) {
     long threads = p->threads < p->num_jobs ? p->threads : p->num_jobs, failed = 0, started = 0;
     pthread_t others[256];
@@ -196,10 +196,9 @@ int run(const Problem *p) {
     threads = threads < 1 ? 1 : threads > 256 ? 256 : threads;
     for (long i = 0; i < threads; i++)
         shares[i] = (Share){p, p->num_jobs * i / threads, p->num_jobs * (i + 1) / threads};
-    for (long i = 1; i < threads && !failed; i++, started++)
-        failed = pthread_create(others + i, NULL, work, shares + i) != 0;
-    started -= failed;
+    for (long i = 1; i < threads && !pthread_create(others + i, NULL, work, shares + i); i++) started++;
     failed |= work(shares) != NULL;
+    for (long i = started + 1; i < threads; i++) failed |= work(shares + i) != NULL; /* no more threads were allowed */
     for (long i = 1; i <= started; i++) {
         void *result;
         pthread_join(others[i], &result);

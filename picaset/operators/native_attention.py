@@ -2,9 +2,13 @@
 
     mean = softmax(Q X^T) X
 
-It is an option, because it needs a C compiler: ``enable()``, or the environment variable ``PICASET_NATIVE=1``, compiles
-it once for this processor, checks it against the plain equation, and hooks it in as the kernel of the CPU. It serves
-float32 elements whose width is a multiple of 16; the kernels of ``attention.py`` serve all others.
+The first call with a set that is large enough (``pays_natively``) compiles it for this processor, if there is a C
+compiler and the kernel was measured to be faster on such processors, checks it against the plain equation, and hooks it
+in as the kernel of the CPU for such sets. If anything fails, the kernels of ``attention.py`` serve them, as they serve
+all others. ``PICASET_NATIVE=0`` turns it off. ``PICASET_NATIVE=1``, or ``enable()``, uses it for all problems whose
+weights are not stored, and raises an error if it cannot. It serves float32 elements whose width is a multiple of 16.
+
+The library is kept in the folder of the user's cache, and only loaded if nobody else could have written it.
 
 Dimensions:  B sets   N elements   M queries   E features   P jobs: ranges of rows of one set
 """
@@ -14,14 +18,19 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
+import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from picaset.operators import attention
 from picaset.operators.attention import DeviceKernel, additive_mask, largest_error
@@ -36,12 +45,46 @@ LARGEST_ERROR = 1e-4
 """Largest difference to the plain equation that the kernel may have, relative to the largest value."""
 
 
+TIME_LIMIT = 60
+"""Seconds that the compiler may take."""
+
+
 def enable() -> None:
     """Compile the kernel, check it, and use it for attention on the CPU from now on.
 
     Raises:
-        RuntimeError: If there is no C compiler, or the kernel does not compile or is wrong on this machine.
+        RuntimeError: If there is no C compiler, the kernel does not compile or is wrong on this machine, or others may
+            write to the folder of the cache.
+        OSError: If the cache cannot be written.
     """
+    check()
+    attention.DEVICE_KERNELS["cpu"] = DeviceKernel(forward, backward, serves, large_only=True)
+
+
+@cache
+def enable_if_possible() -> None:
+    """Compile the kernel and use it for large sets from now on, on processors on which it is faster; once.
+
+    Nothing changes if that fails, or if ``PICASET_NATIVE=0``.
+    """
+    if os.environ.get("PICASET_NATIVE") == "0" or not is_fast_here():
+        return
+    try:
+        with ThreadPoolExecutor(1) as thread:  # where no mode of the caller is active, such as inference mode
+            thread.submit(check).result()
+    except (OSError, RuntimeError, subprocess.SubprocessError):
+        return
+    pays = attention.pays_natively
+    attention.DEVICE_KERNELS["cpu"] = DeviceKernel(forward, backward, serves, pays, large_only=True)
+
+
+def is_fast_here() -> bool:
+    """Whether the kernel was measured to be faster on such processors: Linux, with AVX-512."""
+    return sys.platform == "linux" and " avx512f " in read_processor()
+
+
+def check() -> None:
+    """Compile the kernel, or load it, and raise an error unless it equals the plain equation."""
     load()
     error = largest_error(forward, backward, torch.device("cpu"), torch.float32, 4 * WIDTH)
     if not error <= LARGEST_ERROR:
@@ -49,11 +92,12 @@ def enable() -> None:
             f"picaset's native kernel must equal the plain equation; it differs by {error:.1e} of the largest value. "
             "Unset PICASET_NATIVE, and please report the processor and the compiler."
         )
-    attention.DEVICE_KERNELS["cpu"] = DeviceKernel(forward, backward, serves, large_only=True)
 
 
 def serves(elements: Tensor) -> bool:
-    """Return whether the kernel supports elements of this dtype and width."""
+    """Return whether the kernel supports elements of this dtype and width, and reads them where they are."""
+    if type(elements) not in (Tensor, Parameter) or not elements.is_contiguous():
+        return False
     return elements.dtype is torch.float32 and elements.shape[-1] % WIDTH == 0 and elements.shape[-1] > 0
 
 
@@ -68,22 +112,38 @@ def load() -> ctypes.CDLL:
         )
     folder = Path(os.environ.get("PICASET_CACHE") or Path.home() / ".cache" / "picaset")
     processor = next((line for line in read_processor().splitlines() if line.startswith(("flags", "Features"))), "")
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=TIME_LIMIT).stdout
     parts = (SOURCE.read_text(), *FLAGS, version, platform.machine(), processor)
     library = folder / f"native-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.so"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_private(folder)
     if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             built = Path(scratch) / "native.so"
             command = [compiler, *FLAGS, "-o", str(built), str(SOURCE), "-lm"]
-            finished = subprocess.run(command, capture_output=True, text=True)
+            finished = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT)
             if finished.returncode:
                 raise RuntimeError(
                     f"picaset's native kernel must compile; {' '.join(command)} failed:\n{finished.stderr.strip()}\n"
                     "Set CC to another compiler, or unset PICASET_NATIVE."
                 )
-            os.replace(built, library)
+            built.chmod(0o700)
+            os.replace(built, library)  # other processes may be doing the same
+    check_private(library)
     return ctypes.CDLL(str(library))
+
+
+def check_private(path: Path) -> None:
+    """Raise an error unless a file or folder belongs to this user, and nobody else may write to it."""
+    if not hasattr(os, "getuid"):  # Windows, where it is in the folder of the user
+        return
+    status = path.stat()
+    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise RuntimeError(
+            f"picaset's native kernel must be in a folder that only this user may write to; got {path}, which belongs "
+            f"to user {status.st_uid} with the mode {stat.filemode(status.st_mode)}. Change it, or set PICASET_CACHE "
+            "to another folder."
+        )
 
 
 def read_processor() -> str:
@@ -113,7 +173,7 @@ def plan_jobs(elements: Tensor, offsets: Tensor | None, num_queries: int) -> tup
         sets, count = elements.shape[:2]
         total, bounds = sets * count, [(index * count, (index + 1) * count) for index in range(sets)]
     else:
-        ends = [int(end) for end in offsets]
+        ends = cast(list[int], cast(Any, offsets).tolist())
         total, bounds = len(elements), list(pairwise(ends))
     work = total * num_queries * elements.shape[-1]
     threads = max(min(torch.get_num_threads(), work // WORK_OF_A_THREAD), 1)
@@ -129,9 +189,7 @@ def plan_jobs(elements: Tensor, offsets: Tensor | None, num_queries: int) -> tup
 def run(problem: Problem) -> None:
     """Run all jobs."""
     if load().run(ctypes.byref(problem)):
-        raise MemoryError(
-            "picaset's native kernel could not allocate memory or start a thread. Free memory, or unset PICASET_NATIVE."
-        )
+        raise MemoryError("picaset's native kernel could not allocate memory. Free memory, or set PICASET_NATIVE=0.")
 
 
 def forward(

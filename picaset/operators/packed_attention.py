@@ -2,16 +2,19 @@
 
 In eager code an encoder runs on buckets of similar size (buckets.py), which are planned from values; a full graph
 cannot do that. There the maps are applied to the packed rows, without padding, and only the attention between them is
-an operator, ``picaset::packed_attention``, that plans the buckets when it runs. It has three forms:
+an operator, ``picaset::packed_attention``, that plans the buckets when it runs. Queries, or keys and values, or all
+three are those of the packed elements; otherwise they are those of M vectors of each set:
 
-    queries, keys and values of every element                          every element attends to its own set
-    queries of every element; keys and values of the vectors of a set  elements attend to the vectors
-    keys and values of every element; queries of the vectors of a set  vectors attend to the elements
+    queries (total, D)      keys and values (total, D)      every element attends to its own set
+    queries (total, D)      keys and values (B, M, D)       elements attend to the vectors of their set
+    queries (B, M, D)       keys and values (total, D)      the vectors attend to the elements
+
+The operator also returns the log of the denominators, (total, H) or (B, M, H), from which its backward pass recomputes
+the weights, as torch's kernel does.
 
 Dimensions:  B sets   M vectors of a set   b sets of a bucket   n elements of its largest set   D features   H heads
 """
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -30,25 +33,29 @@ from picaset.operators.attention import (
     split_heads,
     torch_library,
 )
-from picaset.operators.buckets import Bucket, by_element, by_set, split_into_buckets
+from picaset.operators.buckets import Bucket, split_into_buckets
 from picaset.operators.set_norm import SetNorm
 from picaset.operators.state import Presence, without_autocast
 from picaset.sets import SetBatch
 
+Rows = Float[Tensor, "total D"] | Float[Tensor, "B M D"]
+"""Vectors of the packed elements, or M vectors of each set."""
 
-def packed_attention(
-    rows: Float[Tensor, "total F"], vectors: Float[Tensor, "B M G"] | None, batch: SetBatch, num_heads: int
-) -> Float[Tensor, "total D"] | Float[Tensor, "B M D"]:
+
+def packed_attention(queries: Rows, keys: Rows, values: Rows, batch: SetBatch, *, num_heads: int, scale: float) -> Rows:
     """Attend within the sets of a batch, in compiled code.
 
     Args:
-        rows: Of every element: queries, keys and values; only queries; or only keys and values, concatenated.
-        vectors: Of the vectors of every set, what the rows lack; None if they lack nothing. Queries are scaled.
+        queries: Of the elements, or of the vectors of every set.
+        keys: Of the elements, or of the vectors of every set; not of vectors if the queries are.
+        values: Of the same as the keys.
         batch: The sets; its elements are not used.
         num_heads: Attention heads.
+        scale: Factor of the scores.
     """
-    with without_autocast(rows):
-        return torch.ops.picaset.packed_attention(rows, vectors, batch.offsets, batch.weights, num_heads)
+    with without_autocast(queries):
+        operator = torch.ops.picaset.packed_attention
+        return operator(queries, keys, values, batch.offsets, batch.weights, num_heads, scale)[0]
 
 
 def compiles_packed(batch: SetBatch, module: nn.Module) -> bool:
@@ -71,106 +78,108 @@ class Inputs(NamedTuple):
     mask: Presence | None
 
 
-def inputs_of(bucket: Bucket, vectors: Tensor | None, num_heads: int) -> Inputs:
-    """Return the inputs of the attention of a bucket."""
-    own, mask = bucket.elements, bucket.mask
-    if vectors is None:
-        parts = own.chunk(3, dim=2)
-    elif rows_are_queries(own, vectors):
-        parts, mask = (own, *vectors[bucket.sets].chunk(2, dim=2)), None
-    else:
-        parts = (vectors[bucket.sets], *own.chunk(2, dim=2))
-    queries, keys, values = (split_heads(part, num_heads) for part in parts)
-    return Inputs(queries, keys, values, mask)
+class Sets:
+    """The buckets of packed sets, and the parts of tensors that belong to each."""
 
+    def __init__(self, queries: Rows, keys: Rows, values: Rows, offsets: Tensor, weights: Tensor | None) -> None:
+        self.inputs = queries, keys, values
+        self.packed = keys if keys.dim() == 2 else queries
+        self.buckets = list(split_into_buckets(SetBatch(self.packed, offsets, weights)))
 
-def rows_are_queries(rows: Tensor, vectors: Tensor | None) -> bool:
-    return vectors is not None and vectors.shape[2] == 2 * rows.shape[-1]
+    def inputs_of(self, bucket: Bucket, num_heads: int) -> Inputs:
+        """Return the inputs of the attention of a bucket."""
+        queries, keys, values = (split_heads(self.select(bucket, part), num_heads) for part in self.inputs)
+        return Inputs(queries, keys, values, bucket.mask if self.inputs[1].dim() == 2 else None)
 
+    def select(self, bucket: Bucket, rows: Shaped[Tensor, "..."]) -> Shaped[Tensor, "b _ _"]:
+        """Return the rows of the elements of a bucket, or of the vectors of its sets."""
+        if rows.dim() == 3:
+            return rows if len(bucket.sets) == len(rows) else rows[bucket.sets]
+        return bucket.elements if rows is self.packed else bucket.pad(rows)
 
-def rows_are_results(rows: Tensor, vectors: Tensor | None) -> bool:
-    """Whether there is a result for every element, not for the vectors of every set."""
-    return vectors is None or rows_are_queries(rows, vectors)
+    def write(self, bucket: Bucket, part: Shaped[Tensor, "b _ _"], rows: Shaped[Tensor, "..."]) -> None:
+        """Write the rows of the elements of a bucket, or of the vectors of its sets, to their places."""
+        if rows.dim() == 3:
+            rows[bucket.sets] = part
+        else:
+            bucket.write(part, rows)
 
 
 def forward_in_buckets(
-    rows: Float[Tensor, "total F"],
-    vectors: Float[Tensor, "B M G"] | None,
+    queries: Rows,
+    keys: Rows,
+    values: Rows,
     offsets: Int[Tensor, " B_plus_1"],
     weights: Shaped[Tensor, " total"] | None,
     num_heads: int,
-) -> Tensor:
-    """Return the results of all buckets: the operator ``picaset::packed_attention``."""
-    buckets = list(split_into_buckets(SetBatch(rows, offsets, weights)))
-    results = list[Tensor]()
-    for bucket in buckets:
-        queries, keys, values, mask = inputs_of(bucket, vectors, num_heads)
-        results.append(join_heads(blocked_attention(queries, keys, values, mask)[0]))
-    return (by_element if rows_are_results(rows, vectors) else by_set)(buckets, results)
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Return results and logs of the denominators of all buckets: the operator ``picaset::packed_attention``."""
+    sets = Sets(queries, keys, values, offsets, weights)
+    result, log = traced_forward(queries, keys, values, offsets, weights, num_heads, scale)
+    for bucket in sets.buckets:
+        mean, part = blocked_attention(*sets.inputs_of(bucket, num_heads), scale=scale)
+        sets.write(bucket, join_heads(mean), result)
+        sets.write(bucket, part.transpose(1, 2), log)
+    return result, log
 
 
 def backward_in_buckets(
-    grad: Tensor,
-    rows: Float[Tensor, "total F"],
-    vectors: Float[Tensor, "B M G"] | None,
+    grad: Rows,
+    queries: Rows,
+    keys: Rows,
+    values: Rows,
     offsets: Int[Tensor, " B_plus_1"],
     weights: Shaped[Tensor, " total"] | None,
+    result: Rows,
+    log: Shaped[Tensor, "*rows H"],
     num_heads: int,
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of rows and vectors: the operator ``picaset::packed_attention_backward``."""
-    width = rows.shape[1]
-    by_row = rows_are_results(rows, vectors)
-    joined = torch.cat([rows, grad], dim=1) if by_row else rows  # padded together
-    buckets = list(split_into_buckets(SetBatch(joined, offsets, weights)))
-    grad_rows = list[Tensor]()
-    grad_vectors = rows.new_zeros(0) if vectors is None else torch.zeros_like(vectors)
-    for bucket in buckets:
-        own, own_grad = bucket.elements[..., :width], bucket.elements[..., width:] if by_row else grad[bucket.sets]
-        queries, keys, values, mask = inputs_of(replace(bucket, elements=own), vectors, num_heads)
-        mean, log = blocked_attention(queries, keys, values, mask)
-        grads = attention_backward(split_heads(own_grad, num_heads), queries, keys, values, mask, mean, log)
-        parts = [join_heads(part) for part in grads]
-        if vectors is None:
-            grad_rows.append(torch.cat(parts, dim=2))
-        elif by_row:
-            grad_rows.append(parts[0])
-            grad_vectors[bucket.sets] = torch.cat(parts[1:], dim=2)
-        else:
-            grad_rows.append(torch.cat(parts[1:], dim=2))
-            grad_vectors[bucket.sets] = parts[0]
-    return by_element(buckets, grad_rows), grad_vectors
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of queries, keys and values: the operator ``picaset::packed_attention_backward``."""
+    sets = Sets(queries, keys, values, offsets, weights)
+    grads = traced_backward(grad, queries, keys, values)
+    for bucket in sets.buckets:
+        own_grad, mean = (split_heads(sets.select(bucket, part), num_heads) for part in (grad, result))
+        own_log = sets.select(bucket, log).transpose(1, 2)
+        parts = attention_backward(own_grad, *sets.inputs_of(bucket, num_heads), mean, own_log, scale=scale)
+        for part, total in zip(parts, grads, strict=True):
+            sets.write(bucket, join_heads(part), total)
+    return grads
 
 
 def traced_forward(
-    rows: Tensor, vectors: Tensor | None, offsets: Tensor, weights: Tensor | None, num_heads: int
-) -> Tensor:
-    """Return a tensor of the shape of the result."""
-    if vectors is None:
-        return rows.new_empty(rows.shape[0], rows.shape[1] // 3)
-    return torch.empty_like(rows if rows_are_queries(rows, vectors) else vectors)
+    queries: Tensor, keys: Tensor, values: Tensor, offsets: Tensor, weights: Tensor | None, num_heads: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Return tensors of the shapes of the results and the logs."""
+    result = torch.empty_like(queries, memory_format=torch.contiguous_format)
+    return result, queries.new_empty(*queries.shape[:-1], num_heads)
 
 
 def traced_backward(
-    grad: Tensor, rows: Tensor, vectors: Tensor | None, offsets: Tensor, weights: Tensor | None, num_heads: int
-) -> tuple[Tensor, Tensor]:
+    grad: Tensor, queries: Tensor, keys: Tensor, values: Tensor, *others: Any
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return tensors of the shapes of the gradients."""
-    return torch.empty_like(rows), rows.new_empty(0) if vectors is None else torch.empty_like(vectors)
+    return torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
 
 
-def save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.num_heads = inputs
-    ctx.save_for_backward(*tensors)
+def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.num_heads, ctx.scale = inputs
+    ctx.save_for_backward(*tensors, *output)
 
 
-def differentiate(ctx: Any, grad: Tensor) -> Any:
-    saved = ctx.saved_tensors
-    grad_rows, grad_vectors = torch.ops.picaset.packed_attention_backward(grad, *saved, ctx.num_heads)
-    return grad_rows, None if saved[1] is None else grad_vectors, None, None, None
+def differentiate(ctx: Any, grad: Tensor, _: Any) -> Any:
+    operator = torch.ops.picaset.packed_attention_backward
+    return *operator(grad, *ctx.saved_tensors, ctx.num_heads, ctx.scale), None, None, None, None
 
 
-INPUTS = "Tensor rows, Tensor? vectors, Tensor offsets, Tensor? weights, int num_heads"
-library.define(f"packed_attention({INPUTS}) -> Tensor")
-library.define(f"packed_attention_backward(Tensor grad, {INPUTS}) -> (Tensor, Tensor)")
+INPUTS = "Tensor queries, Tensor keys, Tensor values, Tensor offsets, Tensor? weights"
+OPTIONS = "int num_heads, float scale"
+library.define(f"packed_attention({INPUTS}, {OPTIONS}) -> (Tensor, Tensor)")
+library.define(
+    f"packed_attention_backward(Tensor grad, {INPUTS}, Tensor result, Tensor log, {OPTIONS}) "
+    "-> (Tensor, Tensor, Tensor)"
+)
 for name, kernel, traced in (
     ("packed_attention", forward_in_buckets, traced_forward),
     ("packed_attention_backward", backward_in_buckets, traced_backward),
