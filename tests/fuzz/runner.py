@@ -310,6 +310,6 @@ def lines_in_time(pid: int, answers: IO[str], max_seconds: float) -> Iterator[st
 
 
 def processor_seconds(pid: int) -> tuple[float, bool]:
-    """Return the processor time of a process, and whether it runs, or would on a machine with less to do, or is paused."""
+    """Return the processor time of a process, and whether it runs, is paused, or waits for a processor."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), fields[0] in "RT"
