@@ -27,7 +27,7 @@ LIBRARY_TESTS := $(addprefix tests/test_,$(addsuffix .py,sets errors set_laws ca
 
 TESTS_OF_ONE_CORE := test-shapes test-types test-ray test-triton
 
-.PHONY: run studio test $(TESTS_OF_ONE_CORE) shapes test-library docs dist release-check fuzz faults laws documents format clean
+.PHONY: run studio test test-main $(TESTS_OF_ONE_CORE) shapes test-library docs dist release-check fuzz faults laws documents format clean
 
 run: .venv/installed
 	mkdir -p report
@@ -38,13 +38,14 @@ run: .venv/installed
 studio: .venv/installed
 	$(BIN)/picaset studio
 
-# The tests of one core run one after the other beside the main ones, which are often waiting; their output comes last.
+# The tests of one core run one after the other beside the main ones, which leave a core idle at times.
 test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(MAKE) $(TESTS_OF_ONE_CORE) > .venv/tests-of-one-core.txt 2>&1 & others=$$!; \
-	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not ray'; main=$$?; \
-	wait $$others; others=$$?; cat .venv/tests-of-one-core.txt; exit $$((main + others))
+	$(MAKE) --jobs 2 test-main $(TESTS_OF_ONE_CORE)
+
+test-main:
+	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not ray'
 
 test-types:
 	$(BIN)/pyright
