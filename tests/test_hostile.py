@@ -13,6 +13,8 @@ import re
 import shutil
 import signal
 import struct
+import subprocess
+import time
 import warnings
 import zlib
 from dataclasses import replace
@@ -49,7 +51,7 @@ from picaset.networks.set_networks import DeepSets, Picaso
 from picaset.pretrained import ModuleConfig
 from picaset.terminal import CONTROL, Terminal, printable, say
 from tests.fuzz.record import add_results, new_row, read_rows, with_tables, write_rows
-from tests.fuzz.runner import OUTCOMES, Target, command, run_in_workers, run_inputs
+from tests.fuzz.runner import OUTCOMES, Target, command, processor_seconds, run_in_workers, run_inputs
 from tests.fuzz.tables import TABLES
 from tests.fuzz.targets import FIXTURES, TARGETS, saved_estimators
 from tests.planted_faults import FAULTS, ROOT
@@ -815,3 +817,21 @@ def test_a_network_of_many_steps_is_drawn_with_a_bounded_number_of_panels(tmp_pa
     axes = figures["scene_attention"].axes
     assert len(axes) == MAX_STEPS * MAX_TEMPLATES
     assert [axis.get_ylabel() for axis in axes[::MAX_TEMPLATES]] == [f"step {step}" for step in (1, 5, 10, 15, 20)]
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="the fuzzer reads the state of a process on Linux only"
+)
+def test_a_paused_process_is_no_hang_for_the_fuzzer_and_a_waiting_one_is():
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            deadline = time.monotonic() + 20
+            while processor_seconds(process.pid)[1] and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert not processor_seconds(process.pid)[1]
+            process.send_signal(signal.SIGSTOP)
+            while not processor_seconds(process.pid)[1] and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert processor_seconds(process.pid)[1]
+        finally:
+            process.kill()
